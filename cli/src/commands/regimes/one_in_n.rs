@@ -55,9 +55,9 @@ pub fn figure() -> Figure {
         writeln!(text, "{every:>12}  {:>7.0} %  {:>7.0} %  {bar}", 100.0 * simulated, 100.0 * law).ok();
         rows.push(json!({"one_in": every, "simulated": simulated, "law": law}));
     }
-    text.push_str("Expected: n/2000, because 2000 clean steps regain the bit that one dropped batch costs.\n");
+    text.push_str("Expected: n/2000; 2000 clean steps regain the bit that a dropped batch costs.\n");
     text.push_str("The first 12 drops, which lower the scale, are 3 points of each row.\n");
-    text.push_str("Remedies: a repeat (gs), a fixed scale, a maximum of the scale (max=), scales per tensor.\n");
+    text.push_str("Remedies: a repeat (gs), a fixed scale, a maximum (max=), scales per tensor.\n");
     Figure { name: NAME, about, text, rows }
 }
 

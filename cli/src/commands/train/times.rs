@@ -110,7 +110,7 @@ fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
     let words = if rest >= 0.0 {
         format!("{:.3} ms ({:.1} %): host, copies, waits, gaps between launches", 1e3 * rest, 1e2 * rest / usual)
     } else {
-        format!("none; launches timed one after another take {:.3} ms more than a step", -1e3 * rest)
+        format!("none; launches timed singly take {:.3} ms more than a step", -1e3 * rest)
     };
     let (usual, timed) = (1e3 * usual, 1e3 * timed);
     writeln!(text, "an untimed step: {usual:.3} ms (median of {UNTIMED_STEPS}, host's clock); timed: {timed:.3} ms")
@@ -149,6 +149,6 @@ mod tests {
         assert!(lines[4].starts_with("all launches") && lines[4].contains(" 2     2.500 "), "{text}");
         assert_eq!(lines[5], "an untimed step: 4.000 ms (median of 5, host's clock); timed: 3.000 ms");
         assert_eq!(lines[6], "not in launches: 1.500 ms (37.5 %): host, copies, waits, gaps between launches");
-        assert!(table(&rows, 2e-3, 3e-3).contains("timed singly they take 0.500 ms more than a step"));
+        assert!(table(&rows, 2e-3, 3e-3).contains("launches timed singly take 0.500 ms more than a step"));
     }
 }
