@@ -104,7 +104,7 @@ def test_update_says_why_nothing_was_scaled():
     model = Net(Hidden)
     gs = attach(model)
     assert not said(gs.update)  # No pass has run yet.
-    for words in (["ran with gradients, and none of them was scaled"], []):
+    for words in (["computed gradients, but none was scaled"], []):
         backward(model, model(x).hidden[0])
         found = said(gs.update)
         assert len(found) == len(words) and all(w in f for w, f in zip(words, found))
@@ -189,7 +189,7 @@ def test_a_part_of_the_loss_that_the_model_keeps():
             gs.update()
 
     found = said(run)
-    assert len(found) == 1 and "return every tensor of the loss from forward" in found[0]
+    assert len(found) == 1 and "return every tensor that the loss uses from forward" in found[0]
 
 
 def test_a_weight_in_the_loss_is_no_trouble():
