@@ -378,7 +378,7 @@ fn what_happens_to_one_rank_is_known_to_all() {
         training.step(0).expect("a step");
         if rank == 2 { String::new() } else { refused(training.step(1)) }
     });
-    assert_eq!(words, ["rank 2 is gone", "rank 2 is gone", ""]);
+    assert_eq!(words, ["rank 2 has ended", "rank 2 has ended", ""]);
     let words = world(2, |group| {
         let rank = group.rank();
         let mut training = Training::new(USUAL, group).expect("a training");
