@@ -141,7 +141,7 @@ SH
     refused "rank 1: .*No such file" unlike ./elsewhere "${text[@]}"
     mkdir full
     export MOUNT="mount -t tmpfs -o size=1m none full"
-    refused "full/.*No space left on device.*go on with" timeout 60 mpirun \
+    refused "full/.*No space left on device.*resume with" timeout 60 mpirun \
         -n 1 ./elsewhere train --batch 12 --width 16 --iters 6 --checkpoint-every 3 --out full/run --threads 1 : \
         -n 1 "$gradscale" train --batch 12 --width 16 --iters 6 --checkpoint-every 3 --out full/run --threads 1
     # The others write nothing, and miss no room.

@@ -136,7 +136,7 @@ fn a_signal_saves_and_says_how_to_go_on() {
         assert!(saved(&run, 300).exists() && !saved(&run, step).exists());
 
         let complete = done(at, &["train", "--resume", "my run"]);
-        assert!(complete.out.contains("complete, 400 steps of 400; --iters N"), "{}", complete.out);
+        assert!(complete.out.contains("complete, 400 of 400 steps; --iters N"), "{}", complete.out);
         let more = done(at, &["train", "--resume", "my run", "--iters", "410"]);
         assert!(more.out.contains("resuming from step 400 to step 410"), "{}", more.out);
     }
