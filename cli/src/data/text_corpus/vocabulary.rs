@@ -155,7 +155,7 @@ impl Vocabulary {
     /// ends with a newline.
     ///
     /// # Errors
-    /// A token outside a vocabulary without [`UNKNOWN`].
+    /// A token outside a vocabulary that has no `<unk>`.
     pub fn read(&self, text: &str) -> Result<Vec<u32>, String> {
         let mut tokens: Vec<&str> = self.tokens.split(text).collect();
         if self.tokens == Tokens::Words && !text.ends_with('\n') {
