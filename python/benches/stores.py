@@ -49,7 +49,7 @@ def main():
                 np.count_nonzero(np.isinf(y)),
             ],
             "store with counts": lambda: store("counts"),
-            "store with counts and histogram": lambda: store("full"),
+            "store with counts and histogram": lambda: store("histogram"),
         }
         if torch is not None:
             torch.set_num_threads(1)

@@ -33,9 +33,9 @@ def worker(rank, ranks, port, width, steps, out):
         truth = None
         for name in HOOKS:
             model = DistributedDataParallel(network(width))
-            state = ddp.HalfGradients()
+            state = ddp.ScaledFp16State()
             if name == "gradscale":
-                model.register_comm_hook(state, ddp.hook)
+                model.register_comm_hook(state, ddp.scaled_fp16_hook)
             elif name == "fp16_compress_hook":
                 model.register_comm_hook(None, fp16_compress_hook)
             g = torch.Generator().manual_seed(rank)
@@ -54,7 +54,7 @@ def worker(rank, ranks, port, width, steps, out):
             dist.all_gather(same, found)
             equal = all(torch.equal(same[0], other) for other in same)
             size = 4 * found.numel() * 2 * (ranks - 1) / ranks
-            sent = {"f32": size, "fp16_compress_hook": size / 2, "gradscale": state.sent / steps}[name]
+            sent = {"f32": size, "fp16_compress_hook": size / 2, "gradscale": state.bytes_sent / steps}[name]
             error = float((found - truth).norm() / truth.norm())
             rows.append((ranks, shift, name, error, sent, sorted(seconds)[steps // 2], equal))
     if rank == 0:

@@ -6,7 +6,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from gradscale.torch import attach  # 1
-from gradscale.torch.huggingface import Callback
+from gradscale.torch.huggingface import GradientScalingCallback
 
 
 class Counting(torch.utils.data.Dataset):
@@ -27,7 +27,7 @@ def main(steps=60):
             folder, max_steps=steps, per_device_train_batch_size=16, learning_rate=3e-3, logging_steps=20, save_strategy="no",
             report_to=[], use_cpu=not torch.cuda.is_available(), disable_tqdm=True,
         )
-        trainer = Trainer(model, arguments, train_dataset=Counting(), callbacks=[Callback(scaling)])  # 3
+        trainer = Trainer(model, arguments, train_dataset=Counting(), callbacks=[GradientScalingCallback(scaling)])  # 3
         result = trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     print(f"losses {losses} after {scaling.steps} steps")

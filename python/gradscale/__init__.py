@@ -3,28 +3,28 @@
 Casts to small formats, statistics of what they lose, and the rules and schedules that choose scales: the code of the
 Rust project, with numpy's habits. ``gradscale.torch`` puts it under PyTorch.
 
->>> import gradscale as gs, numpy as np
+>>> import gradscale, numpy as np
 >>> gradient = np.float32([1e-9, -3e-8, 2e-10, 0])
->>> gs.cast(gradient, "fp16")                       # FP16 keeps next to none of it
+>>> gradscale.cast(gradient, "fp16")                # FP16 keeps next to none of it
 array([ 0.e+00, -6.e-08,  0.e+00,  0.e+00], dtype=float16)
->>> row = gs.Stats.of(gradient)
+>>> row = gradscale.observe(gradient)
 >>> row.flushed, row.nonzero
 (2, 3)
->>> choice = gs.Rule("gs").decide(row)              # at most one in a thousand is to flush
->>> choice.k
+>>> decision = gradscale.Rule("gs").decide(row)     # at most one in a thousand is to flush
+>>> decision.exponent_delta
 19
->>> halves, seen = gs.store(gradient, choice.k)     # once more, at the scale 2^19
+>>> halves, seen = gradscale.store(gradient, decision.exponent_delta)   # at the scale 2^19
 >>> seen.flushed, seen.subnormal
 (0, 0)
 """
 
 from ._arrays import cast, decode, observe, store
 from ._gradscale import (
-    METHODS,
+    METHOD_SYNTAX,
     ROW_WORDS,
-    Choice,
+    Decision,
     LossScale,
-    NoDecision,
+    NoDecisionError,
     Outcome,
     Rule,
     Sites,
@@ -36,15 +36,13 @@ from ._gradscale import (
 )
 from ._gradscale import VERSION as __version__
 
-Stats.of = staticmethod(observe)
-
 __all__ = [
     "__version__",
-    "METHODS",
+    "METHOD_SYNTAX",
     "ROW_WORDS",
-    "Choice",
+    "Decision",
     "LossScale",
-    "NoDecision",
+    "NoDecisionError",
     "Outcome",
     "Rule",
     "Sites",

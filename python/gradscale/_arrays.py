@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _gradscale
 
-DETAILS = {"none": 0, "counts": 1, "full": 2, "moments": 3}
+DETAILS = {"none": 0, "counts": 1, "histogram": 2, "moments": 3}
 
 
 def _detail(detail: str | int) -> int:
@@ -37,24 +37,30 @@ def _floats(x: ArrayLike, what: str) -> np.ndarray:
     raise TypeError(f"{what} takes real numbers, not {x.dtype}")
 
 
-def observe(x: ArrayLike, exponent: int = 0, detail: str | int = "full", *, start: int = 0) -> _gradscale.Stats:
-    """Returns the statistics that a store of `x` at the exponent `exponent` would collect: see `Stats.of`."""
-    return _gradscale.Stats._of(_flat(_floats(x, "observe")), start, exponent, _detail(detail))
+def observe(x: ArrayLike, exponent: int = 0, detail: str | int = "histogram", *, from_exponent: int = 0) -> _gradscale.Stats:
+    """Returns the statistics that a store of `x` at the exponent `exponent` would collect.
+
+    `x`: float32 or float16, which stands at the scale 2^from_exponent; other numbers are rounded to float32 first. `detail`:
+    "counts" (counts and amax), "histogram" (the histogram too), "moments" (the sums too).
+    """
+    return _gradscale.Stats._of(_flat(_floats(x, "observe")), from_exponent, exponent, _detail(detail))
 
 
 @overload
 def store(
-    x: ArrayLike, exponent: int = 0, *, start: int = 0, detail: str | int = "full", out: NDArray[Any] | None = None, row: None = None
+    x: ArrayLike, exponent: int = 0, *, from_exponent: int = 0, detail: str | int = "histogram", out: NDArray[Any] | None = None,
+    row: None = None,
 ) -> tuple[NDArray[Any], _gradscale.Stats]: ...
 @overload
 def store(
-    x: ArrayLike, exponent: int = 0, *, start: int = 0, detail: str | int = "full", out: NDArray[Any] | None = None, row: NDArray[Any]
+    x: ArrayLike, exponent: int = 0, *, from_exponent: int = 0, detail: str | int = "histogram", out: NDArray[Any] | None = None,
+    row: NDArray[Any],
 ) -> NDArray[Any]: ...
-def store(x, exponent=0, *, start=0, detail="full", out=None, row=None):
+def store(x, exponent=0, *, from_exponent=0, detail="histogram", out=None, row=None):
     """Stores `x` as float16 at the scale 2^exponent, and returns what that lost.
 
-    `x` (float32 or float16) is at the scale 2^start. It is multiplied by 2^(exponent − start) in float32 and rounded
-    once, to nearest even. Returns the halves and their `Stats`. With `row`, an array of `ROW_WORDS` words (uint32 or
+    `x` (float32 or float16) is at the scale 2^from_exponent. It is multiplied by 2^(exponent − from_exponent) in float32
+    and rounded once, to nearest even. Returns the halves and their `Stats`. With `row`, an array of `ROW_WORDS` words (uint32 or
     int32; zeros at the beginning of a step), the statistics are merged into it, and only the halves are returned.
     """
     x = _floats(x, "store")
@@ -63,7 +69,7 @@ def store(x, exponent=0, *, start=0, detail="full", out=None, row=None):
         raise TypeError(f"out must be float16 or float32 of shape {x.shape}, not {y.dtype} of {y.shape}")
     flat = _flat(y)
     words = np.zeros(_gradscale.ROW_WORDS, np.uint32) if row is None else row.view(np.uint32)
-    _gradscale.store(_flat(x), start, flat, exponent, _detail(detail), words)
+    _gradscale.store(_flat(x), from_exponent, flat, exponent, _detail(detail), words)
     if not np.shares_memory(flat, y):
         y[...] = flat.reshape(y.shape)
     return (y, _gradscale.Stats._from_words(words)) if row is None else y
@@ -106,24 +112,24 @@ def cast(
     x: ArrayLike,
     format: str | DTypeLike = "fp16",
     *,
-    rounding: Literal["nearest", "zero", "stochastic"] = "nearest",
+    rounding: Literal["nearest_even", "toward_zero", "stochastic"] = "nearest_even",
     exponent: int = 0,
     seed: int = 0,
-    bits: bool = False,
+    as_bits: bool = False,
     out: NDArray[Any] | None = None,
-    tally: bool = False,
+    return_counts: bool = False,
 ) -> Any:
     """Returns `x` times 2^exponent, rounded once to `format`.
 
     `x`: float32 or float64 of any shape (other numbers become float32 where that is exact, else float64); a scalar
     gives a scalar. `format`: "fp16", "bf16", "e5m2", "e4m3", "tf32", "fp32", "eXmY" with X exponent and Y mantissa
     bits, or a dtype. With the suffix ",saturating", values that are too large become the largest finite number.
-    `rounding`: "nearest" (ties to even), "zero", or "stochastic", whose random numbers depend only on `seed` and the
-    index of an element.
+    `rounding`: "nearest_even", "toward_zero", or "stochastic", whose random numbers depend only on `seed` and the index
+    of an element.
 
     Returns float16 or float32, or the dtype of ml_dtypes where that is installed and has the format, or else patterns in
-    uint8, uint16 or uint32; with `bits` always patterns. `out` takes the result. With `tally`, also a dict of how many
-    elements were exact, inexact, underflowed (became zero), overflowed, or were invalid.
+    uint8, uint16 or uint32; with `as_bits` always patterns. `out` takes the result. With `return_counts`, also a dict of how
+    many elements were exact, inexact, underflowed (became zero), overflowed, or were invalid.
     """
     x = np.asarray(x)
     if x.dtype not in (np.float32, np.float64):
@@ -132,7 +138,7 @@ def cast(
         x = x.astype(np.float64 if x.dtype.itemsize > 2 and x.dtype != np.float32 else np.float32)
     x = x.astype(x.dtype.newbyteorder("="), copy=False)
     name, dtype, words = _named(format)
-    kept = words if bits or dtype is None else dtype
+    kept = words if as_bits or dtype is None else dtype
     if out is not None and (out.shape != x.shape or out.dtype not in (kept, words)):
         raise TypeError(f"out must be {kept} of shape {x.shape}, not {out.dtype} of {out.shape}")
     y = np.empty(x.shape, kept) if out is None else out
@@ -141,7 +147,7 @@ def cast(
     if not np.shares_memory(flat, y):
         y[...] = flat.reshape(y.shape)
     y = y[()] if out is None else y
-    return (y, dict(zip(("exact", "inexact", "underflow", "overflow", "invalid"), counted))) if tally else y
+    return (y, dict(zip(("exact", "inexact", "underflow", "overflow", "invalid"), counted))) if return_counts else y
 
 
 def decode(

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 VERSION: str
-METHODS: str
+METHOD_SYNTAX: str
 """How methods are written, in one line."""
 ROW_WORDS: int
 """Words of a row of statistics: core's 280, the exponent at which its values were seen, and zeros."""
 
-Detail = Literal["none", "counts", "full", "moments"]
+Detail = Literal["none", "counts", "histogram", "moments"]
 
-class NoDecision(ValueError):
+class NoDecisionError(ValueError):
     """Error of a row that allows no decision: all zero, not finite, or observed in too little detail."""
 
 class Stats:
@@ -26,14 +26,7 @@ class Stats:
     """
 
     @staticmethod
-    def of(x: ArrayLike, exponent: int = 0, detail: Detail | int = "full", *, start: int = 0) -> Stats:
-        """Returns the row that a store of `x` at the scale 2^exponent would collect.
-
-        `x`: float32 or float16, which stands at the scale 2^start; other numbers are rounded to float32 first. `detail`:
-        "counts" (counts and amax), "full" (the histogram too), "moments" (the sums too).
-        """
-    @staticmethod
-    def _of(x: NDArray[Any], start: int, exponent: int, detail: int) -> Stats: ...
+    def _of(x: NDArray[Any], from_exponent: int, exponent: int, detail: int) -> Stats: ...
     @staticmethod
     def _from_words(words: NDArray[np.uint32]) -> Stats: ...
     @staticmethod
@@ -80,51 +73,52 @@ class Stats:
     def detail(self) -> Detail:
         """Level of detail of the row's statistics."""
     @property
-    def bins(self) -> NDArray[np.uint32] | None:
+    def histogram(self) -> NDArray[np.uint32] | None:
         """256 bins: bin i counts values with 2^(i − 128) < |u| ≤ 2^(i − 127)."""
     @property
     def moments(self) -> tuple[float, float, float, float] | None:
         """Moments of the values u: Σu, Σu², Σ ln|u|, Σ ln²|u|; None without them."""
     @property
-    def room_above(self) -> int | None:
+    def headroom(self) -> int | None:
         """Largest k at which amax · 2^k does not overflow; None if all is zero."""
-    def flushed_at(self, k: int) -> float | None:
-        """Returns the share of the non-zero values that flushes at 2^k times the scale; None without a histogram."""
-    def lost_at(self, k: int) -> float | None:
-        """Returns the share of Σ|u| that flushes at 2^k times the scale, within a factor of 2."""
+    def flushed_at(self, exponent_delta: int) -> float | None:
+        """Returns the share of the non-zero values that flushes at 2^exponent_delta times the scale; None without a
+        histogram."""
+    def lost_at(self, exponent_delta: int) -> float | None:
+        """Returns the share of Σ|u| that flushes at 2^exponent_delta times the scale, within a factor of 2."""
 
-class Choice:
+class Decision:
     """Decision of a site's next exponent from a statistics row."""
 
     @property
-    def k(self) -> int:
+    def exponent_delta(self) -> int:
         """Exponent relative to that at which the row was measured."""
     @property
-    def bound(self) -> str:
+    def limited_by(self) -> str:
         """Limit that bound the decision: threshold, normal range, overflow, range, one."""
     @property
-    def flushed(self) -> float:
+    def flushed_predicted(self) -> float:
         """Share of the non-zero values that is expected to flush; NaN where a rule has no model."""
 
 class Rule:
     """Rule of gradient scaling, without a site's memory: "gs", "gs:paper", "gs:paper-literal", "gs:authors", "amax",
-    and their options as `METHODS` has them."""
+    and their options as `METHOD_SYNTAX` has them."""
 
     def __init__(self, method: str = "gs") -> None: ...
     @property
     def method(self) -> str: ...
-    def decide(self, row: Stats) -> Choice:
-        """Decides the exponent from the row of a store; raises NoDecision if the row allows none."""
-    def product(self, dy: Stats, w: Stats, terms: tuple[float, float], exponent: int = 0) -> Choice:
+    def decide(self, row: Stats) -> Decision:
+        """Decides the exponent from the row of a store; raises NoDecisionError if the row allows none."""
+    def decide_matmul(self, dy: Stats, w: Stats, terms: tuple[float, float], exponent: int = 0) -> Decision:
         """Decides by the paper's Theorem 1: the data gradient of a product, from rows with sums of the incoming
         gradient and of the weights, and how many terms make one element, typically and at most. `exponent`: that of
         `dy`."""
-    def softmax_cast(self, row: Stats) -> Choice:
+    def decide_softmax_cast(self, row: Stats) -> Decision:
         """Decides by the paper's Theorem 2: the cast after a softmax, from a row with sums."""
-    def branch(self, of: Sequence[tuple[float, int]], total: Stats) -> Choice:
+    def decide_sum(self, parts: Sequence[tuple[float, int]], total: Stats) -> Decision:
         """Decides the exponent of a sum of gradients, each given by its largest magnitude and its exponent, from the
         row of the sum."""
-    def split(self, of: Sequence[tuple[float, int]], total: Stats) -> Choice:
+    def decide_concat(self, parts: Sequence[tuple[float, int]], total: Stats) -> Decision:
         """Decides the exponent of the gradient of a tensor that was split, from the rows of its parts."""
 
 class Outcome:
@@ -138,10 +132,10 @@ class Outcome:
     def site(self) -> int | None:
         """Index of the first site at which values were not finite."""
     @property
-    def name(self) -> str | None: ...
+    def site_name(self) -> str | None: ...
     @property
-    def problem(self) -> Literal["overflow", "infinite", "nan"] | None:
-        """Problem at the first such site; only an overflow is for certain a problem of scales."""
+    def non_finite(self) -> Literal["overflow", "infinite", "nan"] | None:
+        """Kind of the values at the first such site; only an overflow is for certain a problem of scales."""
     @property
     def exponent(self) -> int | None:
         """Exponent of the overflowed site after the step."""
@@ -156,18 +150,18 @@ class SiteReport(TypedDict):
     exponent: int
     flushed: float
     flushed_predicted: float | None
-    bound: str | None
+    limited_by: str | None
     overflows: int
     subnormal: float
     log2_amax: float | None
     detail: Detail
 
-class Decision(TypedDict):
+class PastDecision(TypedDict):
     before: int | None
     exponent: int
-    bound: str
-    flushed: float
-    trigger: Literal["first", "interval", "overflow", "after a skip", "repeat"]
+    limited_by: str
+    flushed_predicted: float
+    trigger: Literal["first", "interval", "overflow", "after_skip", "repeat"]
 
 def baselines() -> list[tuple[str, str, str]]:
     """Loss scales by the names of who has them: name, the method that it stands for, and what sets it apart."""
@@ -176,20 +170,21 @@ class Sites:
     """Cast sites of a training under one method: names, exponents and decisions of all places where gradients become
     half.
 
-    A step asks `exponents`, `details` and `at_once`; hands in its rows with `finish`. `late`: rows come a step late, so no
-    site can decide inside a step or see its batch again: every site then decides from its rows, and remembers longer what
-    was lost.
+    A step reads `exponents`, `details` and `decides_in_step`, and passes its rows to `finish`. `deferred`: rows are read a step
+    later, so no site can decide inside a step or see its batch again: every site then decides from its rows, and remembers
+    longer what was lost.
     """
 
     def __init__(
-        self, method: str = "gs", names: Sequence[str] = (), *, late: bool = False, steps: int | None = None
+        self, method: str = "gs", names: Sequence[str] = (), *, deferred: bool = False, total_steps: int | None = None
     ) -> None:
-        """`method`: "gs", "gs:interval=5,gamma=1e-4", "amax:history=16", "dynamic", "fixed:128" …: see `METHODS`. `steps`: the
-        length of the training, for an interval that is a part of it ("dynamic:interval=steps/20", "torch-20th")."""
+        """`method`: "gs", "gs:interval=5,gamma=1e-4", "amax:history=16", "dynamic", "fixed:128" …: see `METHOD_SYNTAX`.
+        `total_steps`: the length of the training, for an interval that is a part of it
+        ("dynamic:interval=steps/20", "torch-20th")."""
     def add(self, name: str, kind: Literal["site", "forward", "parameter"] = "site", *, shared: bool = False) -> int:
         """Another site; its number. `shared`: several calls in a step store there. Sites that store in half in the forward
         pass ("forward") and gradients of parameters ("parameter") stay at exponent 0; they can only be blamed."""
-    def share(self, index: int) -> None:
+    def mark_shared(self, index: int) -> None:
         """Marks a site at which several calls in a step store from now on."""
     def __len__(self) -> int: ...
     @property
@@ -199,7 +194,7 @@ class Sites:
     @property
     def method(self) -> str: ...
     @property
-    def late(self) -> bool: ...
+    def deferred(self) -> bool: ...
     @property
     def exponents(self) -> NDArray[np.int32]:
         """Exponents of all sites for the coming step: gradients are stored times 2^exponent."""
@@ -208,16 +203,16 @@ class Sites:
         """Level of detail that the row of each site must have in the coming step: 1 counts, 2 the histogram too, 3 the
         sums too."""
     @property
-    def at_once(self) -> NDArray[np.bool_]:
+    def decides_in_step(self) -> NDArray[np.bool_]:
         """Flags of the sites that decide inside the coming step: look at the values first, `decide`, then store."""
     @property
     def loss_exponent(self) -> int:
         """Exponent of the loss scale; 0 under gradient scaling."""
     @property
-    def repeats(self) -> bool:
+    def can_repeat(self) -> bool:
         """True if the method repeats a batch that overflows."""
     def decide(
-        self, index: int, verdict: Stats | Choice | None, incoming: int = 0, *, measured_at: int | None = None
+        self, index: int, decision: Stats | Decision | None, incoming: int = 0, *, measured_at: int | None = None
     ) -> int:
         """Decides at once, by the exact rule from the row of a first run, or what another rule chose relative to the
         exponent `measured_at`. Returns the exponent to store with: without a decision that in force, or `incoming` where
@@ -229,15 +224,15 @@ class Sites:
         *,
         order: Sequence[int] | None = None,
         repeatable: bool = False,
-        failed: int | None = 0,
-        micro: int = 1,
+        failed_attempts: int | None = 0,
+        micro_batches: int = 1,
     ) -> Outcome:
         """Takes the rows of an attempt at a step: uint32 of shape (sites, ROW_WORDS), zeros where nothing was stored.
 
         `found_inf`: some gradient of a parameter is not finite (None: if a row says so). `order`: sites in the order of
-        their stores; without it that of their numbers. `repeatable`: the batch can be run again, and `failed` attempts at
-        it have failed before; None: what is not finite was so before anything was scaled, and no repeat mends it.
-        `micro`: micro-batches that the rows have added up.
+        their stores; without it that of their numbers. `repeatable`: the batch can be run again, and `failed_attempts` at it
+        have failed before; None: what is not finite was so before anything was scaled, and no repeat mends it.
+        `micro_batches`: micro-batches that the rows have added up.
         """
     def row(self, index: int) -> Stats | None:
         """Returns the last row of a site, or None if it has not stored."""
@@ -247,7 +242,7 @@ class Sites:
         methods."""
     def report(self) -> list[SiteReport]:
         """Returns a report of each site that has stored."""
-    def history(self, index: int) -> list[Decision]:
+    def history(self, index: int) -> list[PastDecision]:
         """Returns the last eight decisions of a site, oldest first."""
     def state_dict(self) -> dict[str, Any]:
         """Returns the state for a checkpoint: text and integers."""
@@ -258,8 +253,8 @@ class Sites:
 class LossScale:
     """Loss-scale schedule with its whole state: "fixed:128", "dynamic", "dynamic:10", "delayed", "logmax", "torch" …"""
 
-    def __init__(self, method: str = "dynamic", *, steps: int | None = None) -> None:
-        """Begins the loss scale of a method; `steps`: as for `Sites`."""
+    def __init__(self, method: str = "dynamic", *, total_steps: int | None = None) -> None:
+        """Begins the loss scale of a method; `total_steps`: as for `Sites`."""
     @property
     def method(self) -> str: ...
     @property
@@ -292,7 +287,7 @@ def conv_terms(
     out_channels: int, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], groups: int, transposed: bool
 ) -> tuple[float, float]:
     """Returns how many products make one element of a convolution's data gradient, typically and at most: the `terms`
-    of :meth:`Rule.product`."""
+    of :meth:`Rule.decide_matmul`."""
 
 def propose_fixed(amax: float, exponent: int = 0) -> int | None:
     """Returns the exponent of the largest fixed loss scale for gradients whose largest magnitude was amax ·
@@ -309,7 +304,7 @@ def set_num_threads(threads: int) -> None:
 def cast_into(x: NDArray[Any], y: NDArray[Any], format: str, round: str, exponent: int, seed: int) -> list[int]: ...
 def decode_into(x: NDArray[Any], y: NDArray[np.float32], format: str, exponent: int) -> None: ...
 def store(
-    x: NDArray[Any], start: int, y: NDArray[Any] | None, exponent: int, detail: int, row: NDArray[np.uint32]
+    x: NDArray[Any], from_exponent: int, y: NDArray[Any] | None, exponent: int, detail: int, row: NDArray[np.uint32]
 ) -> None: ...
 def store_site(
     x: NDArray[Any],

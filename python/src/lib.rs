@@ -45,7 +45,7 @@ mod _gradscale {
         cast::{cast_into, decode_into, width},
         device::set_num_threads,
         outcome::Outcome,
-        rules::{Choice, NoDecision, Rule, conv_terms},
+        rules::{Decision, NoDecisionError, Rule, conv_terms},
         schedule::{LossScale, propose_fixed},
         sites::Sites,
         stats::Stats,
@@ -55,7 +55,7 @@ mod _gradscale {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
-    const METHODS: &str = gradscale::METHODS;
+    const METHOD_SYNTAX: &str = gradscale::METHODS;
     #[pymodule_export]
     const ROW_WORDS: usize = crate::words::ROW_WORDS;
 }

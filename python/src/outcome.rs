@@ -16,9 +16,9 @@ pub struct Outcome {
     /// Index of the first site where values were not finite.
     site: Option<usize>,
     /// Name of that site.
-    name: Option<String>,
-    /// Problem at the site: "overflow", "infinite" or "nan".
-    problem: Option<&'static str>,
+    site_name: Option<String>,
+    /// Kind of the values at the site: "overflow", "infinite" or "nan".
+    non_finite: Option<&'static str>,
     /// Exponent that the site had in the failed attempt.
     exponent: Option<i32>,
     /// Reason why a step was skipped: "not_finite", "outlier", "again" or "repeats".
@@ -33,14 +33,14 @@ impl Outcome {
             Finished::Repeat(blame) => ("repeat", Some(blame), None),
             Finished::Skipped(blame, cause) => ("skipped", blame, Some(cause)),
         };
-        let (site, name) = blame.map(at).unzip();
-        let problem = blame.map(|blame| match blame.kind {
+        let (site, site_name) = blame.map(at).unzip();
+        let non_finite = blame.map(|blame| match blame.kind {
             Kind::Overflow => "overflow",
             Kind::Infinite => "infinite",
             Kind::Nan => "nan",
         });
         let cause = cause.map(Cause::name);
-        Self { kind, site, name, problem, exponent: blame.map(|blame| blame.exponent), cause }
+        Self { kind, site, site_name, non_finite, exponent: blame.map(|blame| blame.exponent), cause }
     }
 }
 
@@ -57,13 +57,13 @@ impl Outcome {
     }
 
     fn __str__(&self) -> String {
-        let Some((name, exponent)) = self.name.as_ref().zip(self.exponent) else {
+        let Some((name, exponent)) = self.site_name.as_ref().zip(self.exponent) else {
             return match self.kind {
                 "skipped" => "skipped: a parameter gradient is not finite".to_owned(),
                 kind => kind.to_owned(),
             };
         };
-        let what = match self.problem {
+        let what = match self.non_finite {
             Some("infinite") => "received ±∞, although nothing before it overflowed",
             Some("nan") => "received NaN, which is not a scaling problem",
             Some(_) | None => "overflowed",

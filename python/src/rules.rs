@@ -13,7 +13,7 @@ use pyo3::{create_exception, exceptions::PyValueError, prelude::*};
 
 create_exception!(
     gradscale,
-    NoDecision,
+    NoDecisionError,
     PyValueError,
     "A row gives no decision: all zero, not finite, or observed in too little detail."
 );
@@ -22,31 +22,31 @@ create_exception!(
 /// fraction of the non-zero values that flush.
 #[pyclass(frozen, eq, module = "gradscale")]
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice(pub solve::Choice);
+pub struct Decision(pub solve::Choice);
 
-fn answer(verdict: Result<solve::Choice, solve::NoDecision>) -> PyResult<Choice> {
-    verdict.map(Choice).map_err(|error| NoDecision::new_err(error.to_string()))
+fn answer(verdict: Result<solve::Choice, solve::NoDecision>) -> PyResult<Decision> {
+    verdict.map(Decision).map_err(|error| NoDecisionError::new_err(error.to_string()))
 }
 
 #[pymethods]
-impl Choice {
+impl Decision {
     #[getter]
-    const fn k(&self) -> i32 {
+    const fn exponent_delta(&self) -> i32 {
         self.0.k
     }
 
     #[getter]
-    fn bound(&self) -> String {
+    fn limited_by(&self) -> String {
         self.0.held.to_string()
     }
 
     #[getter]
-    const fn flushed(&self) -> f64 {
+    const fn flushed_predicted(&self) -> f64 {
         self.0.gamma
     }
 
     fn __repr__(&self) -> String {
-        format!("<Choice 2^{} by {}: {:.1e} flushed>", self.0.k, self.0.held, self.0.gamma)
+        format!("<Decision 2^{} by {}: {:.1e} flushed>", self.0.k, self.0.held, self.0.gamma)
     }
 }
 
@@ -76,7 +76,7 @@ pub struct Rule {
     method: String,
 }
 
-fn parts(parts: &[(f32, i32)]) -> Vec<Scaled<f32>> {
+fn scaled(parts: &[(f32, i32)]) -> Vec<Scaled<f32>> {
     parts.iter().map(|&(amax, exponent)| Scaled::new(amax, exponent)).collect()
 }
 
@@ -112,7 +112,7 @@ impl Rule {
 
     /// Decides an exponent from a row. The exact rule uses the histogram, amax the largest magnitude; other rules
     /// decide as for a cast that is no product, softmax or sum.
-    fn decide(&self, row: &Stats) -> PyResult<Choice> {
+    fn decide(&self, row: &Stats) -> PyResult<Decision> {
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(row),
             Preset::Paper(paper) => paper.other_cast(&row.0),
@@ -123,7 +123,7 @@ impl Rule {
     /// Decides the exponent of a product's data gradient, from the rows (with sums) of the incoming gradient and the
     /// weights. `terms` are the typical and the maximum number of terms in one element.
     #[pyo3(signature = (dy, w, terms, exponent=0))]
-    fn product(&self, dy: &Stats, w: &Stats, terms: (f64, f64), exponent: i32) -> PyResult<Choice> {
+    fn decide_matmul(&self, dy: &Stats, w: &Stats, terms: (f64, f64), exponent: i32) -> PyResult<Decision> {
         let operands = Operand::from_row(&dy.0).and_then(|dy| Ok((dy, Operand::from_row(&w.0)?)));
         let terms = Terms { typical: terms.0, worst: terms.1 };
         answer(operands.and_then(|(dy, w)| match &self.preset {
@@ -134,7 +134,7 @@ impl Rule {
     }
 
     /// Decides the exponent of the cast after a softmax, from a row with sums.
-    fn softmax_cast(&self, row: &Stats) -> PyResult<Choice> {
+    fn decide_softmax_cast(&self, row: &Stats) -> PyResult<Decision> {
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(row),
             Preset::Paper(paper) => paper.softmax_cast(&row.0),
@@ -144,22 +144,22 @@ impl Rule {
 
     /// Decides the exponent of a sum of gradients. Each term has its largest magnitude and its exponent; `total` is the
     /// sum's row.
-    #[pyo3(signature = (of, total))]
-    fn branch(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
+    #[pyo3(signature = (parts, total))]
+    fn decide_sum(&self, parts: Vec<(f32, i32)>, total: &Stats) -> PyResult<Decision> {
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(total),
-            Preset::Paper(paper) => paper.branch(&parts(&of), &total.0),
-            Preset::Authors(authors) => authors.branch(&parts(&of), &total.0),
+            Preset::Paper(paper) => paper.branch(&scaled(&parts), &total.0),
+            Preset::Authors(authors) => authors.branch(&scaled(&parts), &total.0),
         })
     }
 
     /// Decides the exponent of a split tensor's gradient, from the largest magnitude and the exponent of each part.
-    #[pyo3(signature = (of, total))]
-    fn split(&self, of: Vec<(f32, i32)>, total: &Stats) -> PyResult<Choice> {
+    #[pyo3(signature = (parts, total))]
+    fn decide_concat(&self, parts: Vec<(f32, i32)>, total: &Stats) -> PyResult<Decision> {
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(total),
-            Preset::Paper(paper) => paper.branch(&parts(&of), &total.0),
-            Preset::Authors(authors) => authors.split(&parts(&of), &total.0),
+            Preset::Paper(paper) => paper.branch(&scaled(&parts), &total.0),
+            Preset::Authors(authors) => authors.split(&scaled(&parts), &total.0),
         })
     }
 

@@ -28,9 +28,9 @@ fn schedule(method: &str) -> PyResult<loss_scale::LossScale> {
 #[pymethods]
 impl LossScale {
     #[new]
-    #[pyo3(signature = (method="dynamic", *, steps=None))]
-    fn new(method: &str, steps: Option<u64>) -> PyResult<Self> {
-        let method = crate::method_for(method, steps)?;
+    #[pyo3(signature = (method="dynamic", *, total_steps=None))]
+    fn new(method: &str, total_steps: Option<u64>) -> PyResult<Self> {
+        let method = crate::method_for(method, total_steps)?;
         Ok(Self { schedule: schedule(&method)?, method })
     }
 

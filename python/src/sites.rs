@@ -2,7 +2,7 @@
 
 use crate::{
     outcome::Outcome,
-    rules::Choice,
+    rules::Decision,
     stats::Stats,
     words::{ROW_WORDS, detail_name, row_of},
     wrong,
@@ -20,9 +20,9 @@ const RESERVED: usize = 2;
 
 /// Input of a site's decision.
 #[derive(FromPyObject)]
-enum Verdict<'py> {
+enum DecisionInput<'py> {
     Row(PyRef<'py, Stats>),
-    Choice(PyRef<'py, Choice>),
+    Decision(PyRef<'py, Decision>),
 }
 
 /// Names, exponents and decisions of all cast sites of a training.
@@ -32,7 +32,8 @@ pub struct Sites {
     sites: sites::Sites,
     /// Text of the method, as the caller passed it.
     method: String,
-    late: bool,
+    /// True if rows are read a step later.
+    deferred: bool,
 }
 
 fn slot(index: usize) -> Slot {
@@ -54,15 +55,15 @@ fn scaling(method: &str) -> PyResult<Scaling> {
 #[pymethods]
 impl Sites {
     #[new]
-    #[pyo3(signature = (method="gs", names=Vec::new(), *, late=false, steps=None))]
-    fn new(method: &str, names: Vec<String>, late: bool, steps: Option<u64>) -> PyResult<Self> {
-        let method = crate::method_for(method, steps)?;
+    #[pyo3(signature = (method="gs", names=Vec::new(), *, deferred=false, total_steps=None))]
+    fn new(method: &str, names: Vec<String>, deferred: bool, total_steps: Option<u64>) -> PyResult<Self> {
+        let method = crate::method_for(method, total_steps)?;
         let scaling = scaling(&method)?;
-        if late && !decides_from_rows(&scaling) {
+        if deferred && !decides_from_rows(&scaling) {
             return Err(wrong(format!("{method} decides inside a step, which late rows cannot")));
         }
         let sites = sites::Sites::new(scaling).map_err(wrong)?;
-        let mut all = Self { sites, method, late };
+        let mut all = Self { sites, method, deferred };
         for name in names {
             all.add(&name, "site", false)?;
         }
@@ -81,14 +82,14 @@ impl Sites {
             return Err(wrong(format!("{name} exists already")));
         }
         let slot = self.sites.slot(name, kind).map_err(wrong)?;
-        if shared || self.late {
+        if shared || self.deferred {
             self.sites.share(slot);
         }
         Ok(usize::from(slot.0) - RESERVED)
     }
 
     /// Declares that a site is stored to several times in a step.
-    fn share(&mut self, index: usize) -> PyResult<()> {
+    fn mark_shared(&mut self, index: usize) -> PyResult<()> {
         let slot = self.known(index)?;
         self.sites.share(slot);
         Ok(())
@@ -114,8 +115,8 @@ impl Sites {
     }
 
     #[getter]
-    const fn late(&self) -> bool {
-        self.late
+    const fn deferred(&self) -> bool {
+        self.deferred
     }
 
     /// Returns the current exponent of each site.
@@ -133,7 +134,7 @@ impl Sites {
 
     /// Returns for each site whether it decides inside the coming step.
     #[getter]
-    fn at_once<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
+    fn decides_in_step<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
         PyArray1::from_iter(py, (0..self.__len__()).map(|index| self.sites.at_once(slot(index))))
     }
 
@@ -145,38 +146,38 @@ impl Sites {
 
     /// Returns true if a batch that overflows is to be retried.
     #[getter]
-    fn repeats(&self) -> bool {
+    fn can_repeat(&self) -> bool {
         self.sites.repeats()
     }
 
     /// Decides inside the step: by the exact rule from the row of a first run, or by the choice of another rule,
     /// relative to the exponent `measured_at`. With None nothing is decided. Returns the exponent to store with.
     /// Without a decision a site that never had an exponent stores at `incoming`.
-    #[pyo3(signature = (index, verdict, incoming=0, *, measured_at=None))]
+    #[pyo3(signature = (index, decision, incoming=0, *, measured_at=None))]
     fn decide(
-        &mut self, index: usize, verdict: Option<Verdict<'_>>, incoming: i32, measured_at: Option<i32>,
+        &mut self, index: usize, decision: Option<DecisionInput<'_>>, incoming: i32, measured_at: Option<i32>,
     ) -> PyResult<i32> {
         let slot = self.known(index)?;
-        match verdict {
-            Some(Verdict::Row(_)) if !decides_from_rows(self.sites.scaling()) => {
+        match decision {
+            Some(DecisionInput::Row(_)) if !decides_from_rows(self.sites.scaling()) => {
                 return Err(wrong(format!("{} decides from more than a row; pass the choice of Rule", self.method)));
             }
-            Some(Verdict::Row(row)) => self.sites.decide_from(slot, &row.0, incoming),
-            Some(Verdict::Choice(choice)) => {
-                let measured_at = measured_at.ok_or_else(|| wrong("a choice needs the exponent measured_at"))?;
-                self.sites.decide(slot, Ok(choice.0), measured_at, incoming);
+            Some(DecisionInput::Row(row)) => self.sites.decide_from(slot, &row.0, incoming),
+            Some(DecisionInput::Decision(decision)) => {
+                let measured_at = measured_at.ok_or_else(|| wrong("a decision needs the exponent measured_at"))?;
+                self.sites.decide(slot, Ok(decision.0), measured_at, incoming);
             }
             None => self.sites.decide(slot, Err(NoDecision::Empty), incoming, incoming),
         }
         Ok(self.sites.exponent(slot))
     }
 
-    /// Processes the rows of a step, in the order of the sites; `order` is that of the stores. If `failed` is None,
-    /// values were not finite before anything was scaled, so a repeat cannot help.
-    #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed=Some(0), micro=1))]
+    /// Processes the rows of a step, in the order of the sites; `order` is that of the stores. If `failed_attempts` is
+    /// None, values were not finite before anything was scaled, so a repeat cannot help.
+    #[pyo3(signature = (rows, found_inf=None, *, order=None, repeatable=false, failed_attempts=Some(0), micro_batches=1))]
     fn finish(
         &mut self, rows: PyReadonlyArray2<'_, u32>, found_inf: Option<bool>, order: Option<Vec<usize>>,
-        repeatable: bool, failed: Option<u32>, micro: u32,
+        repeatable: bool, failed_attempts: Option<u32>, micro_batches: u32,
     ) -> PyResult<Outcome> {
         let words = rows.as_slice()?;
         if words.len() != self.__len__() * ROW_WORDS {
@@ -197,9 +198,12 @@ impl Sites {
         let counts = |slot: &Slot| all[usize::from(slot.0)].counts();
         let lost = |slot: &Slot| counts(slot).non_finite() != 0 || counts(slot).overflowed != 0;
         let found_inf = found_inf.unwrap_or_else(|| order.iter().any(lost));
-        let attempt = Attempt { found_inf, failed: failed.unwrap_or(u32::MAX), repeatable, micro };
+        let attempt =
+            Attempt { found_inf, failed: failed_attempts.unwrap_or(u32::MAX), repeatable, micro: micro_batches };
         let finished = match self.sites.finish(&all, &order, attempt) {
-            Finished::Skipped(blame, Cause::Repeats) if failed.is_none() => Finished::Skipped(blame, Cause::NotFinite),
+            Finished::Skipped(blame, Cause::Repeats) if failed_attempts.is_none() => {
+                Finished::Skipped(blame, Cause::NotFinite)
+            }
             finished => finished,
         };
         Ok(Outcome::from_finished(finished, |blame| {
@@ -226,7 +230,7 @@ impl Sites {
             entry.set_item("exponent", site.alpha)?;
             entry.set_item("flushed", site.gamma_measured)?;
             entry.set_item("flushed_predicted", site.gamma_predicted)?;
-            entry.set_item("bound", site.bound.map(|bound| bound.to_string()))?;
+            entry.set_item("limited_by", site.bound.map(|bound| bound.to_string()))?;
             entry.set_item("overflows", site.overflows)?;
             entry.set_item("subnormal", site.subnormal_share)?;
             entry.set_item("log2_amax", site.log2_amax)?;
@@ -243,15 +247,15 @@ impl Sites {
             let entry = PyDict::new(py);
             entry.set_item("before", decision.before)?;
             entry.set_item("exponent", decision.alpha)?;
-            entry.set_item("bound", decision.choice.held.to_string())?;
-            entry.set_item("flushed", decision.choice.gamma)?;
+            entry.set_item("limited_by", decision.choice.held.to_string())?;
+            entry.set_item("flushed_predicted", decision.choice.gamma)?;
             entry.set_item(
                 "trigger",
                 match decision.trigger {
                     Trigger::First => "first",
                     Trigger::Interval => "interval",
                     Trigger::Overflow => "overflow",
-                    Trigger::AfterSkip => "after a skip",
+                    Trigger::AfterSkip => "after_skip",
                     Trigger::Repeat => "repeat",
                 },
             )?;
@@ -264,7 +268,7 @@ impl Sites {
     fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let state = PyDict::new(py);
         state.set_item("method", &self.method)?;
-        state.set_item("late", self.late)?;
+        state.set_item("late", self.deferred)?;
         if let Scaling::Loss(schedule) = self.sites.scaling() {
             state.set_item("loss_scale", schedule.to_words().to_vec())?;
         }
@@ -276,7 +280,7 @@ impl Sites {
     fn load_state_dict(&mut self, state: &Bound<'_, PyDict>) -> PyResult<()> {
         let get = |key: &str| state.get_item(key)?.ok_or_else(|| wrong(format!("a saved state has no {key}")));
         let method: String = get("method")?.extract()?;
-        let late: bool = get("late")?.extract()?;
+        let deferred: bool = get("late")?.extract()?;
         let text: String = get("sites")?.extract()?;
         let saved: Vec<SavedSite> =
             serde_json::from_str(&text).map_err(|error| wrong(format!("saved sites: {error}")))?;
@@ -287,7 +291,7 @@ impl Sites {
         // Everything is checked before anything changes.
         let mut sites = sites::Sites::new(scaling(&method)?).map_err(wrong)?;
         sites.restore(schedule, &saved).map_err(wrong)?;
-        let loaded = Self { sites, method, late };
+        let loaded = Self { sites, method, deferred };
         // Sites that exist here keep their indices.
         let mut there = loaded.names().into_iter();
         for name in self.names() {

@@ -122,7 +122,7 @@ impl Stats {
     }
 
     #[getter]
-    fn bins<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<u32>>> {
+    fn histogram<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyArray1<u32>>> {
         self.0.bins().map(|bins| PyArray1::from_slice(py, bins))
     }
 
@@ -132,7 +132,7 @@ impl Stats {
     }
 
     #[getter]
-    fn room_above(&self) -> Option<i32> {
+    fn headroom(&self) -> Option<i32> {
         self.0.room_above()
     }
 

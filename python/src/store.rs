@@ -49,26 +49,27 @@ impl Stored<'_> {
     }
 }
 
-/// Stores flat `x` from the exponent `start` at the exponent `exponent`. Without `y` it only observes the values.
+/// Stores flat `x` from the exponent `from_exponent` at the exponent `exponent`. Without `y` it only observes the
+/// values.
 fn stored(
-    py: Python<'_>, x: &Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
+    py: Python<'_>, x: &Values<'_>, from_exponent: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
 ) -> PyResult<Stats> {
     let (cpu, detail, x, mut y) = (cpu()?, words::detail(detail)?, x.slice()?, y);
     let y = y.as_mut().map(Stored::slice).transpose()?;
     py.detach(|| match y {
-        Some(y) => cpu.store(x, start, y, exponent, detail).map_err(wrong),
-        None => Ok(cpu.observe(x, start, exponent, detail)),
+        Some(y) => cpu.store(x, from_exponent, y, exponent, detail).map_err(wrong),
+        None => Ok(cpu.observe(x, from_exponent, exponent, detail)),
     })
 }
 
-/// Stores flat `x` from the exponent `start` into flat `y` at the exponent `exponent`. If `y` is half, values are
-/// rounded once to nearest even. The statistics are merged into the words `row`.
+/// Stores flat `x` from the exponent `from_exponent` into flat `y` at the exponent `exponent`. If `y` is half, values
+/// are rounded once to nearest even. The statistics are merged into the words `row`.
 #[pyfunction]
 pub fn store(
-    py: Python<'_>, x: Values<'_>, start: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
+    py: Python<'_>, x: Values<'_>, from_exponent: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
     row: Bound<'_, PyArray1<u32>>,
 ) -> PyResult<()> {
-    let seen = stored(py, &x, start, y, exponent, detail)?;
+    let seen = stored(py, &x, from_exponent, y, exponent, detail)?;
     // The row is borrowed only now, with the interpreter's lock, because other threads may store to other rows of the
     // array.
     merge_into(row.try_readwrite()?.as_slice_mut()?, &seen)

@@ -51,7 +51,7 @@ pub const fn detail_name(detail: Detail) -> &'static str {
     match detail {
         Detail::None => "none",
         Detail::Counts => "counts",
-        Detail::Full => "full",
+        Detail::Full => "histogram",
         Detail::Moments => "moments",
     }
 }
@@ -86,9 +86,11 @@ pub fn format(name: &str) -> PyResult<Format> {
 /// Parses the name of a rounding mode. The random numbers of stochastic rounding are set elsewhere.
 pub fn round(name: &str) -> PyResult<Round> {
     match name {
-        "nearest" => Ok(Round::NearestEven),
-        "zero" => Ok(Round::TowardZero),
+        "nearest_even" => Ok(Round::NearestEven),
+        "toward_zero" => Ok(Round::TowardZero),
         "stochastic" => Ok(Round::Stochastic(0)),
-        other => Err(PyValueError::new_err(format!("{other} is not a rounding; choose nearest, zero or stochastic"))),
+        other => Err(PyValueError::new_err(format!(
+            "{other} is not a rounding; choose nearest_even, toward_zero or stochastic"
+        ))),
     }
 }

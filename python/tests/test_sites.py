@@ -35,13 +35,13 @@ def test_sites_decide_what_the_engine_decided():
     forward = sites.add("net/forward", "forward")
     moved = skipped = 0
     for step in steps:
-        seen = gs.Stats.of([np.nan if step["skipped"] else 1.0])
+        seen = gs.observe([np.nan if step["skipped"] else 1.0])
         rows = np.concatenate([rows_of(step), seen.to_words()[None]])
-        for index in np.flatnonzero(sites.at_once):
+        for index in np.flatnonzero(sites.decides_in_step):
             sites.decide(index, gs.Stats._from_words(rows[index]))
         assert sites.exponents.tolist() == [*(seen["exponent"] for seen in step["sites"]), 0]
         outcome = sites.finish(rows, step["skipped"], order=[forward, 0, 1, 2])
-        assert outcome.stepped != step["skipped"] and (outcome or outcome.name == "net/forward")
+        assert outcome.stepped != step["skipped"] and (outcome or outcome.site_name == "net/forward")
         assert sites.exponents.tolist() == [*(seen["next"] for seen in step["sites"]), 0]
         skipped += step["skipped"]
         moved += sum(seen["exponent"] != seen["next"] for seen in step["sites"])
@@ -89,13 +89,13 @@ def exact(x, ppm=1000, window=11, room=6):
     )
 )
 def test_the_rule_is_the_specifications(x):
-    row = gs.Stats.of(x)
+    row = gs.observe(x)
     expected = exact(x)
     if expected is None:
-        with pytest.raises(gs.NoDecision):
+        with pytest.raises(gs.NoDecisionError):
             gs.Rule().decide(row)
     else:
-        assert gs.Rule().decide(row).k == expected
+        assert gs.Rule().decide(row).exponent_delta == expected
 
 
 def step(sites, values, found_inf=None, **more):
@@ -103,7 +103,7 @@ def step(sites, values, found_inf=None, **more):
     rows = np.zeros((len(sites), gs.ROW_WORDS), np.uint32)
     for index, value in enumerate(values):
         x = np.float32(np.atleast_1d(value))
-        if sites.at_once[index]:
+        if sites.decides_in_step[index]:
             sites.decide(index, gs.observe(x))
         gs.store(x, int(sites.exponents[index]), row=rows[index], detail=int(sites.details[index]))
     return sites.finish(rows, found_inf, **more)
@@ -111,14 +111,14 @@ def step(sites, values, found_inf=None, **more):
 
 def test_a_batch_that_does_not_fit_is_repeated():
     sites = gs.Sites("gs", ["logits", "layer"])
-    assert step(sites, [1e-6, 1e-6]).stepped and sites.repeats
+    assert step(sites, [1e-6, 1e-6]).stepped and sites.can_repeat
     before = sites.exponents
     outcome = step(sites, [1e6, np.inf], repeatable=True)
     assert not outcome and outcome.kind == "repeat"
-    assert (outcome.site, outcome.name, outcome.problem) == (0, "logits", "overflow")
+    assert (outcome.site, outcome.site_name, outcome.non_finite) == (0, "logits", "overflow")
     assert outcome.exponent == before[0] and "logits overflowed at 2^" in str(outcome)
-    assert sites.at_once.all()
-    assert step(sites, [1e6, 1e6], repeatable=True, failed=1).stepped
+    assert sites.decides_in_step.all()
+    assert step(sites, [1e6, 1e6], repeatable=True, failed_attempts=1).stepped
     # One batch beyond the range that FP16 can serve together with the others, which keep their exponent.
     assert np.array_equal(sites.exponents, before)
 
@@ -129,7 +129,7 @@ def test_where_nothing_can_be_repeated_a_skip_is_remembered():
     for _ in range(4):
         assert step(sites, [usual, usual]).stepped
     outcome = step(sites, [usual * 2**12, np.inf])
-    assert (outcome.kind, outcome.cause, outcome.problem) == ("skipped", "again", "overflow")
+    assert (outcome.kind, outcome.cause, outcome.non_finite) == ("skipped", "again", "overflow")
     # The guard keeps headroom for such a batch for 512 steps, also at the site after it, whose own values were lost.
     for _ in range(100):
         assert step(sites, [usual, usual]).stepped
@@ -137,11 +137,11 @@ def test_where_nothing_can_be_repeated_a_skip_is_remembered():
 
 
 def test_late_rows_decide():
-    sites = gs.Sites("gs:interval=1", ["a"], late=True)
-    assert sites.late and sites.exponents.tolist() == [0]
-    words = gs.Stats.of(np.float32([1e-6])).to_words()[None]
+    sites = gs.Sites("gs:interval=1", ["a"], deferred=True)
+    assert sites.deferred and sites.exponents.tolist() == [0]
+    words = gs.observe(np.float32([1e-6])).to_words()[None]
     assert sites.finish(words).stepped
-    assert sites.exponents.tolist() == [6] and not sites.at_once.any()
+    assert sites.exponents.tolist() == [6] and not sites.decides_in_step.any()
 
 
 def test_nan_is_no_problem_of_scales():
@@ -149,25 +149,25 @@ def test_nan_is_no_problem_of_scales():
     step(sites, [1e-3])
     before = sites.exponents.tolist()
     outcome = step(sites, [np.nan], repeatable=True)
-    assert (outcome.kind, outcome.problem) == ("repeat", "nan")
-    outcome = step(sites, [np.nan], repeatable=True, failed=1)
-    assert (outcome.kind, outcome.cause, outcome.problem) == ("skipped", "not_finite", "nan")
+    assert (outcome.kind, outcome.non_finite) == ("repeat", "nan")
+    outcome = step(sites, [np.nan], repeatable=True, failed_attempts=1)
+    assert (outcome.kind, outcome.cause, outcome.non_finite) == ("skipped", "not_finite", "nan")
     assert "not a scaling problem" in str(outcome) and sites.exponents.tolist() == before
 
 
 def test_a_loss_scale_is_one_number_everywhere():
     sites = gs.Sites("dynamic:init=1024,interval=2", ["a", "b"])
-    assert sites.exponents.tolist() == [10, 10] and sites.loss_exponent == 10 and not sites.repeats
+    assert sites.exponents.tolist() == [10, 10] and sites.loss_exponent == 10 and not sites.can_repeat
     assert step(sites, [1.0, 1.0]).stepped and step(sites, [1.0, 1.0]).stepped
     assert sites.exponents.tolist() == [11, 11]
     outcome = step(sites, [1e9, np.inf])
-    assert (outcome.kind, outcome.name) == ("skipped", "a") and sites.exponents.tolist() == [10, 10]
+    assert (outcome.kind, outcome.site_name) == ("skipped", "a") and sites.exponents.tolist() == [10, 10]
 
 
 def test_amax_is_the_recipe_of_fp8_libraries():
     """Delayed scaling: 2^floor(log2(65504 / max of the last rows)), from 2^0, unchanged where a row is not finite."""
     sites, history = gs.Sites("amax:history=3,margin=1", ["a"]), []
-    assert not sites.repeats and not sites.at_once.any() and sites.exponents.tolist() == [0]
+    assert not sites.can_repeat and not sites.decides_in_step.any() and sites.exponents.tolist() == [0]
     for value in [1.0, 3.0, 0.25, 0.5, 0.5, 40.0, 0.1, 0.1]:
         overflows = value * 2.0 ** sites.exponents[0] >= 65520
         assert step(sites, [value]).stepped != overflows
@@ -175,20 +175,20 @@ def test_amax_is_the_recipe_of_fp8_libraries():
         assert sites.exponents[0] == np.floor(np.log2(65504 / max(history[-3:]))) - 1
     before = sites.exponents[0]
     assert step(sites, [np.inf]).kind == "skipped" and sites.exponents[0] == before
-    assert gs.Rule("amax:margin=2").decide(gs.Stats.of([1.0])).k == 13
-    assert gs.Rule("amax").decide(gs.Stats.of([1.0])).bound == "amax"
+    assert gs.Rule("amax:margin=2").decide(gs.observe([1.0])).exponent_delta == 13
+    assert gs.Rule("amax").decide(gs.observe([1.0])).limited_by == "amax"
 
 
 def test_loss_scales_by_name():
     named = {name: method for name, method, about in gs.baselines() if len(about) > 30}
     assert named["torch"] == "dynamic:wgrad=half" and len(named) == len(gs.baselines()) == 8
     assert gs.LossScale("megatron").exponent == 32 and gs.LossScale("zhao").exponent == 0
-    scale = gs.LossScale("torch-20th", steps=40)
+    scale = gs.LossScale("torch-20th", total_steps=40)
     scale.update()
     assert scale.exponent == 16
     scale.update()
     assert scale.exponent == 17 and pickle.loads(pickle.dumps(scale)) == scale
-    assert gs.Sites("dynamic:interval=steps/20", ["a"], steps=400).state_dict()["method"] == "dynamic:interval=20"
+    assert gs.Sites("dynamic:interval=steps/20", ["a"], total_steps=400).state_dict()["method"] == "dynamic:interval=20"
     with pytest.raises(ValueError, match="needs the number of training steps"):
         gs.LossScale("torch-20th")
 
@@ -217,7 +217,7 @@ def test_saved_and_restored_anywhere(method):
         broken = gs.Sites(method, names)
         broken.load_state_dict(state)
         assert np.array_equal(straight.exponents, broken.exponents)
-        assert np.array_equal(straight.at_once, broken.at_once) and broken.state_dict() == straight.state_dict()
+        assert np.array_equal(straight.decides_in_step, broken.decides_in_step) and broken.state_dict() == straight.state_dict()
     twin = copy.deepcopy(straight)
     step(twin, values[0])
     assert twin.state_dict() != straight.state_dict() or method == "fixed:8"
@@ -248,12 +248,12 @@ def test_what_cannot_be_restored_changes_nothing():
         (lambda: gs.Sites("gs").add("a", "layer"), ValueError),
         (lambda: gs.Sites("gs").index("a"), KeyError),
         (lambda: gs.Sites("gs").decide(0, None), ValueError),
-        (lambda: gs.Sites("gs", ["a"]).decide(0, gs.Rule().decide(gs.Stats.of([1.0]))), ValueError),
+        (lambda: gs.Sites("gs", ["a"]).decide(0, gs.Rule().decide(gs.observe([1.0]))), ValueError),
         (lambda: gs.Sites("gs", ["a"]).finish(np.zeros((2, gs.ROW_WORDS), np.uint32)), ValueError),
         (lambda: gs.Sites("gs", ["layer"]).finish(np.full((1, gs.ROW_WORDS), 3, np.uint32)), ValueError),
         (lambda: gs.Sites("gs", ["a"]).finish(np.zeros((1, gs.ROW_WORDS), np.uint32), order=[1]), ValueError),
-        (lambda: gs.Sites("gs:paper", late=True), ValueError),
-        (lambda: gs.Sites("gs:paper", ["a"]).decide(0, gs.Stats.of([1.0])), ValueError),
+        (lambda: gs.Sites("gs:paper", deferred=True), ValueError),
+        (lambda: gs.Sites("gs:paper", ["a"]).decide(0, gs.observe([1.0])), ValueError),
         (lambda: gs.Rule("dynamic"), ValueError),
         (lambda: gs.LossScale("gs"), ValueError),
         (lambda: gs.replay("no such file"), FileNotFoundError),
@@ -275,15 +275,15 @@ def test_the_papers_rules():
     """Theorem 1 by its formula: with λ = 6e-8 and σ = √N · rms · rms, the least scale is λ / (σ √2 erf⁻¹(γ′))."""
     rng = np.random.default_rng(4)
     dy, w = (rng.standard_normal(4096).astype(np.float32) * scale for scale in (1e-6, 1e-3))
-    rows = [gs.Stats.of(x, detail="moments") for x in (dy, w)]
+    rows = [gs.observe(x, detail="moments") for x in (dy, w)]
     sigma = np.sqrt(64) * np.sqrt(np.mean(dy.astype(float) ** 2)) * np.sqrt(np.mean(w.astype(float) ** 2))
     expected = int(np.floor(np.log2(6e-8 / (sigma * 1.253314465e-3)))) + 1
-    choice = gs.Rule("gs:paper").product(*rows, (64, 64))
-    assert (choice.k, choice.bound) == (expected, "threshold") and choice.flushed <= 1e-3
-    with pytest.raises(gs.NoDecision):
-        gs.Rule("gs:paper").product(gs.Stats.of(dy), rows[1], (64, 64))
+    decision = gs.Rule("gs:paper").decide_matmul(*rows, (64, 64))
+    assert (decision.exponent_delta, decision.limited_by) == (expected, "threshold") and decision.flushed_predicted <= 1e-3
+    with pytest.raises(gs.NoDecisionError):
+        gs.Rule("gs:paper").decide_matmul(gs.observe(dy), rows[1], (64, 64))
     site = gs.Sites("gs:paper", ["a"])
-    assert site.decide(0, choice, 3, measured_at=3) == expected + 3
+    assert site.decide(0, decision, 3, measured_at=3) == expected + 3
 
 
 def test_schedules():
@@ -331,7 +331,7 @@ def test_types_name_what_is_there():
     only_types = {node.name for node in tree.body if isinstance(node, ast.ClassDef) and "TypedDict" in ast.unparse(node)}
     assert set(names(tree.body)) - only_types - {"Replay"} == public(module)
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name not in only_types and node.name != "NoDecision":
+        if isinstance(node, ast.ClassDef) and node.name not in only_types and node.name != "NoDecisionError":
             said = {name for name in names(node.body) if not name.startswith("__")}
             assert said == public(getattr(module, node.name)), node.name
     assert gs.__version__.count(".") == 2 and set(gs.__all__) <= set(vars(gs))

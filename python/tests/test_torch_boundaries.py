@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 from torch.autograd.function import once_differentiable  # noqa: E402
 
-from gradscale.torch import attach, hand_halves  # noqa: E402
+from gradscale.torch import attach, half_backward  # noqa: E402
 from test_torch_in_place import SHIFTS, drawn  # noqa: E402
 from torch_island import Island, trained  # noqa: E402
 from torch_models import error  # noqa: E402
@@ -315,7 +315,7 @@ def test_kernels_that_know_halves_alone():
             seen.append(float(g.float().abs().max()))
         return torch.from_numpy((2 * g * x).numpy())
 
-    Kernel = hand_halves(function(keep, backward))
+    Kernel = half_backward(function(keep, backward))
     found, gs, _ = trained(Kernel.apply, drawn(16, 6), -36)
     assert found < 3e-3 and len(gs.sites) == 3 and min(seen) > 2.0**-10
 

@@ -27,7 +27,7 @@ def afresh():
 def train(name, compiled, late=False):
     """Seven steps, one of which overflows and one has a NaN: weights, exponents, rows, counts."""
     model = network(name)
-    gs = attach(model, "gs:interval=2", late=late)
+    gs = attach(model, "gs:interval=2", deferred=late)
     forward = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     for step, (x, y) in enumerate(batches(name, 7)):

@@ -126,19 +126,19 @@ def test_stores_of_many_elements(device):
     times = count // 10**6
     assert (seen.count, seen.zeros, seen.flushed) == (count, times * one.zeros, times * one.flushed)
     assert (seen.overflowed, seen.infinite, seen.nan) == (times * one.overflowed, times * one.infinite, times * one.nan)
-    assert seen.amax == one.amax and (seen.bins == times * one.bins.astype(np.uint32)).all()
+    assert seen.amax == one.amax and (seen.histogram == times * one.histogram.astype(np.uint32)).all()
 
 
 def test_stores_exponents(device):
-    gs = GradientScaling(late=True)
+    gs = GradientScaling(deferred=True)
     gs._open_once(device)
     x = example((4096,)).to(device)
     for start, end in ((0, 0), (0, 30), (-200, 177), (300, -1)):
         tensors = [torch.tensor(e, dtype=torch.int32, device=device) for e in (start, end)]
         expected = ops.scaled(x.cpu(), *(e.cpu() for e in reversed(tensors)))
-        assert torch.equal(gs.stores.scaled(x, *tensors).cpu().nan_to_num(), expected.nan_to_num())
-    assert int(gs.stores.least(torch.tensor(3, device=device), -4)) == -4
-    looked = gs.stores.look(x, 7)
+        assert torch.equal(gs._stores.scaled(x, *tensors).cpu().nan_to_num(), expected.nan_to_num())
+    assert int(gs._stores.least(torch.tensor(3, device=device), -4)) == -4
+    looked = gs._stores.look(x, 7)
     assert looked.count == 4096 and looked.exponent == 7
 
 
@@ -209,7 +209,7 @@ def test_an_overflow_inside_of_flash_attention_skips_a_step(device):
     with fused_attention(device):
         torch.manual_seed(0)
         model, x = torch_models.Steep().to(device), torch.randn(2, 7, 16).to(device)
-        gs = attach(model, "gs:interval=100", late=True)
+        gs = attach(model, "gs:interval=100", deferred=True)
         optimizer = torch.optim.SGD(model.parameters(), 0.0)
         gs.guard(optimizer)
 
@@ -223,10 +223,10 @@ def test_an_overflow_inside_of_flash_attention_skips_a_step(device):
         name = "project>scaled_dot_product_attention"
         assert step(2.0**-20) and step(2.0**-20)
         slot = gs.sites.names.index(name)
-        larger = 2.0 ** (-20 + gs.sites.row(slot).room_above + 2)
+        larger = 2.0 ** (-20 + gs.sites.row(slot).headroom + 2)
         ended = [step(larger) for _ in range(12)]
         assert not ended[0] and ended[-1] and gs.skipped >= 1
-        assert gs.report().blamed[name]["overflow"] >= 1
+        assert gs.report().non_finite[name]["overflow"] >= 1
 
 
 # Training
@@ -386,7 +386,7 @@ def test_a_loss_times_a_power_of_two_changes_no_bit(name, device):
 
 def test_no_step_waits_for_the_device(device):
     model = network("transformer").to(device)
-    gs = attach(model, late=True)
+    gs = attach(model, deferred=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     gs.guard(optimizer)
     data = [(x.to(device), y.to(device)) for x, y in batches("transformer", 5)]

@@ -33,15 +33,15 @@ def worker(rank, ranks, port, out):
         model[0].bias.requires_grad_(False)
         gs = attach(model) if case == "attached" else None
         parallel = DistributedDataParallel(model)
-        state = ddp.HalfGradients()
+        state = ddp.ScaledFp16State()
         if case != "plain":
-            parallel.register_comm_hook(state, ddp.hook)
+            parallel.register_comm_hook(state, ddp.scaled_fp16_hook)
         sent = 1 << 60
         for step in range(12):
             model.zero_grad()
-            before = state.sent
+            before = state.bytes_sent
             (cross_entropy(parallel(x), y) * 2.0**-30).backward()
-            sent = min(sent, state.sent - before)
+            sent = min(sent, state.bytes_sent - before)
             if gs:
                 assert gs.update().stepped
         results[case] = [p.grad.clone() for p in model.parameters() if p.grad is not None]
@@ -108,7 +108,7 @@ def closures(rank, ranks, port, out):
         gs = attach(model) if case != "f32" else None
         parallel = DistributedDataParallel(model)
         if case == "hook":
-            parallel.register_comm_hook(ddp.HalfGradients(), ddp.hook)
+            parallel.register_comm_hook(ddp.ScaledFp16State(), ddp.scaled_fp16_hook)
         optimizer = torch.optim.SGD(model.parameters(), 0.05)
         runs = []
         for step, (x, y) in enumerate(data):

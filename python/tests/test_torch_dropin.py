@@ -135,7 +135,7 @@ def test_a_batch_that_is_not_finite_is_skipped(fused):
         scaler.update()
         moved = not all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
         assert moved == (i != 1)
-    assert scaler.scaling.skipped == 1 and scaler.scaling.report().blamed == {"4": {"overflow": 0, "infinite": 0, "nan": 1}}
+    assert scaler.scaling.skipped == 1 and scaler.scaling.report().non_finite == {"4": {"overflow": 0, "infinite": 0, "nan": 1}}
 
 
 def example(name):
@@ -349,11 +349,11 @@ def test_which_layer_made_an_inf():
     model = network("mlp")
     attach(model)
     (x, _), = batches("mlp", 1)
-    assert gradscale.torch.first_not_finite(model, x) is None
-    assert gradscale.torch.first_not_finite(model, x * float("nan")) == "input"
+    assert gradscale.torch.find_non_finite_layer(model, x) is None
+    assert gradscale.torch.find_non_finite_layer(model, x * float("nan")) == "input"
     with torch.no_grad():
         model[2].weight.mul_(1e6)  # beyond a half
-    assert gradscale.torch.first_not_finite(model, x) == "2"
+    assert gradscale.torch.find_non_finite_layer(model, x) == "2"
 
 
 def test_hooks_of_others_see_gradients_as_they_are():

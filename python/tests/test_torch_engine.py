@@ -162,7 +162,7 @@ def test_from_the_same_rows_the_same_decisions(engine, tmp_path):
         for index, site in enumerate(step["sites"]):
             rows[index, : len(site["words"])] = site["words"]
             rows[index, 280] = np.int32(site["exponent"]).view(np.uint32)
-            if sites.at_once[index]:
+            if sites.decides_in_step[index]:
                 sites.decide(index, gradscale.Stats._from_words(rows[index]))
             assert sites.exponents[index] == site["exponent"]
         assert sites.finish(rows, found_inf=False).stepped

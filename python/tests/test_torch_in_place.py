@@ -287,7 +287,7 @@ def test_packed_sequences(model, shift, how):
     true = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     if how.startswith("attach"):
-        gs = attach(model, late=how.endswith("late"))
+        gs = attach(model, deferred=how.endswith("late"))
         (model(x).square().mean() * 2.0**shift).backward()
     else:
         scaler = GradScaler("cpu", model=model)

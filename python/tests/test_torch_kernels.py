@@ -155,7 +155,7 @@ def against_f64(model, x, scale, late=None):
     """Errors of a model's gradients and of its input's, against f64."""
     twin = copy.deepcopy(model).double()
     one, two = x.clone().requires_grad_(), x.double().requires_grad_()
-    gs = attach(model, late=late)
+    gs = attach(model, deferred=late)
     torch.manual_seed(1)
     out = model(one)
     r = torch.randn(out.shape)
@@ -196,7 +196,7 @@ def test_the_first_step_knows_the_results(factors, late):
     torch.manual_seed(0)
     model, x = halved(Uneven(*factors)), torch.randn(2, 7, 16).half().float()
     twin = copy.deepcopy(model).double()
-    attach(model, late=late)
+    attach(model, deferred=late)
     r = torch.randn(2, 7, 5)
     ((model(x) * r).sum() * 2.0**-24).backward()
     ((twin(x.double()) * r).sum() * 2.0**-24).backward()
@@ -227,7 +227,7 @@ def test_infinities_that_arrive_are_none_of_the_kernel():
     (model(x).sum() * 2.0**-20).backward()
     assert gs.update().stepped
     (model(x).sum() * torch.inf).backward()
-    assert not gs.update().stepped and gs.outcome.problem in ("infinite", "nan") and gs.outcome.name == "head"
+    assert not gs.update().stepped and gs.outcome.non_finite in ("infinite", "nan") and gs.outcome.site_name == "head"
     row = gs.sites.row(gs.sites.names.index("project>scaled_dot_product_attention"))
     assert row.overflowed == 0 < row.infinite + row.nan
 
@@ -349,12 +349,12 @@ def test_unlike_exponents_are_brought_to_one():
     library.impl("half_only_backward", kernel, "CPU")
     function = torch.ops.gradscale_test_halves.half_only_backward.default
     for late in (False, True):
-        gs = GradientScaling(late=late)
+        gs = GradientScaling(deferred=late)
         gs._open_once(torch.device("cpu"))
         number = (lambda e: e) if not late else (lambda e: torch.tensor(e, dtype=torch.int32))
         a, b = torch.tensor([3.0, 5.0]), torch.tensor([7.0, 11.0])
         args = [a, b, torch.ones(2).half()]
-        out, exponent = gs.call_fused(function, args, {}, [0, 1], [number(40), number(39)], "x", 1)
+        out, exponent = gs._call_fused(function, args, {}, [0, 1], [number(40), number(39)], "x", 1)
         assert torch.equal(out * 2.0 ** -int(exponent), a * 2.0**-40 + b * 2.0**-39)
         assert exponents[-1][1] / exponents[-1][0] == 14 / 3
     library._destroy()
@@ -532,7 +532,7 @@ def test_states_under_old_names_go_on_with_the_same_bits():
     assert "norm/batch_norm>relu" in new[1].sites.names and "lstm/rnn>to_copy" in new[1].sites.names
     assert old[1].sites.names == new[1].sites.names and old[1].sites.exponents.tolist() == new[1].sites.exponents.tolist()
     assert all(torch.equal(a, b) for a, b in zip(old[0], new[0]))
-    assert old[1].report().blamed == {"norm/batch_norm": {"overflow": 2, "infinite": 0, "nan": 0}}
+    assert old[1].report().non_finite == {"norm/batch_norm": {"overflow": 2, "infinite": 0, "nan": 0}}
 
 
 # Refusals of a device
@@ -548,18 +548,18 @@ def test_two_devices_are_refused():
 
 def test_capture_is_refused(monkeypatch):
     model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    gs = attach(model, late=True)
+    gs = attach(model, deferred=True)
     model(x).sum().backward()
     gs.update()
     monkeypatch.setattr(stores, "is_capturing", lambda device: True)
     fresh = GradientScaling()
     with pytest.raises(RuntimeError, match="CUDA graph is being captured"):
         fresh._open_once(torch.device("cpu"))
-    assert fresh.stores is None
+    assert fresh._stores is None
     with pytest.raises(RuntimeError, match="CUDA graph is being captured, but its replays cannot decide exponents"):
         model(x).sum().backward()
     with pytest.raises(RuntimeError, match="capture the forward pass alone"):
-        gs.stores.store(torch.ones(2), 0, 0)
+        gs._stores.store(torch.ones(2), 0, 0)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -571,7 +571,7 @@ def test_strides_are_those_that_compiled_graphs_are_told(view, late):
     from gradscale.torch import compiled  # noqa: F401
 
     x = view(torch.randn(4, 6))
-    gs = GradientScaling(late=late)
+    gs = GradientScaling(deferred=late)
     gs._open_once(torch.device("cpu"))
     y = gs._store("x", 1, x, 0 if not late else torch.tensor(0, dtype=torch.int32))[0]
     with torch._subclasses.FakeTensorMode() as mode:

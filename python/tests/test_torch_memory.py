@@ -44,7 +44,7 @@ class Style:
 
     def __init__(self, skips=50, late=None):
         self.model = net()
-        self.gs = attach(self.model, skips=skips, late=late)
+        self.gs = attach(self.model, max_consecutive_skips=skips, deferred=late)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-3)
         self.gs.guard(self.optimizer)
         self.x = torch.randn(4, 6)
@@ -151,7 +151,7 @@ class Traced(Style):
 
     def __init__(self, folder):
         super().__init__()
-        self.gs.trace(str(folder / "run.jsonl"))
+        self.gs.start_trace(str(folder / "run.jsonl"))
 
 
 class DropIn(Style):

@@ -25,7 +25,7 @@ def test_stores_like_the_package(exponent, half):
     x = example().half() if half else example()
     control, rows = board([5, exponent])
     y = ops.store(x, rows, control, 0, 1)
-    expected, seen = gs.store(x.numpy(), exponent, start=5)
+    expected, seen = gs.store(x.numpy(), exponent, from_exponent=5)
     assert y.dtype == torch.float16 and np.array_equal(y.numpy().view(np.uint16), expected.view(np.uint16))
     assert row(rows, 1) == seen and not rows[0].any()
 
@@ -132,7 +132,7 @@ def has_compiler():
 
 def test_decisions_from_rows_on_the_device():
     """A step with rows and control as a training has them: decided from rows that come late."""
-    sites = gs.Sites("gs:interval=1", ["a", "b"], late=True)
+    sites = gs.Sites("gs:interval=1", ["a", "b"], deferred=True)
     control, rows = ops.control_of(sites), ops.new_rows(2)
     x = torch.full((100,), 1e-6) * torch.linspace(-1, 1, 100)
     flushed = []

@@ -119,7 +119,7 @@ def test_a_state_that_is_loaded_between_backward_and_update(late, saved_after, s
             gs.update()
 
     models = network("mlp"), network("mlp")
-    ours, theirs = (attach(model, late=late) for model in models)
+    ours, theirs = (attach(model, deferred=late) for model in models)
     run(ours, models[0], saved_after)
     state = ours.state_dict()
     run(ours, models[0], steps_between)
@@ -396,7 +396,7 @@ def train_by_transformers(folder, resume=None):
     """Twelve steps of a tiny GPT-2 by the Trainer, on the ranks that the environment names: weights, and the training."""
     import transformers
 
-    from gradscale.torch.huggingface import Callback
+    from gradscale.torch.huggingface import GradientScalingCallback
 
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
@@ -405,7 +405,7 @@ def train_by_transformers(folder, resume=None):
     settings = transformers.TrainingArguments(
         folder, max_steps=12, save_steps=6, per_device_train_batch_size=8, report_to=[], use_cpu=True, disable_tqdm=True
     )
-    trainer = transformers.Trainer(model, settings, train_dataset=Words(), callbacks=[Callback(gs)])
+    trainer = transformers.Trainer(model, settings, train_dataset=Words(), callbacks=[GradientScalingCallback(gs)])
     trainer.train(resume_from_checkpoint=resume)
     return [p.detach().clone() for p in model.parameters()], gs
 
@@ -441,6 +441,10 @@ def test_transformers_keep_the_state_of_every_rank():
     assert ends["whole"][0][1] != ends["whole"][1][1]
 
 
+#: Name of the callback in the checkpoint from which each training is resumed; "Callback" is the one before it was renamed.
+CALLBACK_NAMES = {"whole": None, "resumed": "GradientScalingCallback", "resumed from the former name": "Callback"}
+
+
 def ranks_by_callback(rank, ranks, folder):
     """Calls of the callback as by the Trainer, without transformers: a whole training, and a resumed one."""
     import torch.distributed as dist
@@ -448,25 +452,26 @@ def ranks_by_callback(rank, ranks, folder):
     stand_in_for_transformers()
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=ranks)
     torch.set_num_threads(1)
-    for resume in (False, True):
-        model, gs = train_by_callback(rank, folder, resume)
+    for kind, name in CALLBACK_NAMES.items():
+        model, gs = train_by_callback(rank, folder, name)
         end = model.state_dict(), gs.state_dict(), gs.sites.exponents.tolist()
-        torch.save(end, f"{folder}/{'resumed' if resume else 'whole'}-{rank}.pt")
+        torch.save(end, f"{folder}/{kind}-{rank}.pt")
     dist.destroy_process_group()
 
 
-def train_by_callback(rank, folder, resume):
+def train_by_callback(rank, folder, resume_name):
     import torch.distributed as dist
 
-    from gradscale.torch.huggingface import Callback
+    from gradscale.torch.huggingface import GradientScalingCallback
 
     model = network("mlp")
     gs, control = attach(model, "gs:interval=2"), types.SimpleNamespace(should_save=False)
     optimizer, data = torch.optim.SGD(model.parameters(), 0.1), list(batches("mlp", 8))
-    callback, state = Callback(gs), types.SimpleNamespace(stateful_callbacks={}, global_step=0)
-    if resume:
-        weights, state = torch.load(f"{folder}/saved-{rank}.pt", weights_only=False)
+    callback, state = GradientScalingCallback(gs), types.SimpleNamespace(stateful_callbacks={}, global_step=0)
+    if resume_name:
+        weights, saved = torch.load(f"{folder}/saved-{rank}.pt", weights_only=False)
         model.load_state_dict(weights)
+        state = types.SimpleNamespace(stateful_callbacks={resume_name: saved}, global_step=4)
     callback.on_train_begin(None, state, control, optimizer)
     while state.global_step < 8:
         x, y = data[state.global_step]
@@ -476,14 +481,13 @@ def train_by_callback(rank, folder, resume):
         optimizer.step()
         state.global_step += 1
         callback.on_optimizer_step(None, state, control)
-        control.should_save = state.global_step == 4 and not resume
+        control.should_save = state.global_step == 4 and not resume_name
         callback.on_step_end(None, state, control)
         if control.should_save:
             # The Trainer has the first rank alone write, and all read.
             saved = [callback.state() if rank == 0 else None]
             dist.broadcast_object_list(saved)
-            kept = types.SimpleNamespace(stateful_callbacks={"Callback": saved[0]}, global_step=4)
-            torch.save((copy.deepcopy(model.state_dict()), kept), f"{folder}/saved-{rank}.pt")
+            torch.save((copy.deepcopy(model.state_dict()), saved[0]), f"{folder}/saved-{rank}.pt")
     return model, gs
 
 
@@ -497,8 +501,9 @@ def stand_in_for_transformers():
 def test_a_callback_keeps_the_state_of_every_rank():
     with tempfile.TemporaryDirectory() as folder:
         run_ranks(ranks_by_callback, 2, folder)
-        ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in ("whole", "resumed")}
-    for (weights, state, _), (resumed, again, _) in zip(ends["whole"], ends["resumed"]):
-        assert all(map(torch.equal, weights.values(), resumed.values())) and state == again and state["steps"] == 8
+        ends = {kind: [torch.load(f"{folder}/{kind}-{rank}.pt") for rank in (0, 1)] for kind in CALLBACK_NAMES}
+    for kind in CALLBACK_NAMES:
+        for (weights, state, _), (resumed, again, _) in zip(ends["whole"], ends[kind]):
+            assert all(map(torch.equal, weights.values(), resumed.values())) and state == again and state["steps"] == 8
     # The states must differ, because otherwise one state for both ranks would pass.
     assert ends["whole"][0][2] != ends["whole"][1][2]

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import gradscale  # noqa: E402
-from gradscale.torch import GradientScaling, SkippedTooOften, attach  # noqa: E402
+from gradscale.torch import GradientScaling, TooManySkipsError, attach  # noqa: E402
 from torch_models import NoReads, batches, cross_entropy, error, exact, network  # noqa: E402
 
 torch.set_num_threads(1)
@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 @pytest.mark.parametrize("name", ["mlp", "conv", "transformer"])
 def test_nothing_is_read_from_backward_to_update(name, late):
     model = network(name)
-    gs = attach(model, "gs:interval=1", late=late)
+    gs = attach(model, "gs:interval=1", deferred=late)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     gs.guard(optimizer)
     for step, (x, y) in enumerate(batches(name, 5)):
@@ -61,7 +61,7 @@ def test_a_batch_with_nan_changes_nothing(kind, fused):
     state = copy.deepcopy(optimizer.state_dict()["state"])
     exponents = gs.sites.exponents.tolist()
     outcome = step(torch.full_like(data[1][0], float("nan")), data[1][1])
-    assert not outcome.stepped and outcome.problem == "nan" and outcome.name == "4"
+    assert not outcome.stepped and outcome.non_finite == "nan" and outcome.site_name == "4"
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters()))
     after = optimizer.state_dict()["state"]
     assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(after[i][k])) for i in state for k, a in state[i].items() if a is not None)
@@ -91,7 +91,7 @@ def test_a_guard_that_ends_gives_the_optimizer_back():
 def alternating(factors, steps, how, late=False):
     """Trains where one batch in three has a loss many times as large; weights, handle."""
     model = network("mlp")
-    gs = attach(model, late=late, skips=0) if how != "f32" else None
+    gs = attach(model, deferred=late, max_consecutive_skips=0) if how != "f32" else None
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     if gs and how == "guard":
         gs.guard(optimizer)
@@ -221,7 +221,7 @@ def test_fill_values_are_trained_on_like_in_f32():
 def test_saved_and_gone_on_with_the_same_bits(late):
     def begin():
         model = network("conv")
-        gs = attach(model, "gs:interval=2", late=late)
+        gs = attach(model, "gs:interval=2", deferred=late)
         optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=True)
         gs.guard(optimizer)
         return model, gs, optimizer
@@ -265,8 +265,8 @@ def test_micro_batches_add_up():
 
 def test_training_that_cannot_go_on_says_why():
     model = network("mlp")
-    gs = attach(model, skips=3)
-    with pytest.raises(SkippedTooOften, match="3 steps in a row were skipped; the last was skipped: 4 received NaN"):
+    gs = attach(model, max_consecutive_skips=3)
+    with pytest.raises(TooManySkipsError, match="3 steps in a row were skipped; the last was skipped: 4 received NaN"):
         for x, y in batches("mlp", 5):
             cross_entropy(model(x * float("nan")), y).backward()
             gs.update()
@@ -296,7 +296,7 @@ def test_decisions_are_cores():
 def test_late_and_early_agree_where_scales_do_not_move():
     def run(late):
         model = network("transformer")
-        gs = attach(model, "gs:interval=100", late=late)
+        gs = attach(model, "gs:interval=100", deferred=late)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         gs.guard(optimizer)
         for x, y in batches("transformer", 4):
@@ -314,7 +314,7 @@ def test_methods_are_refused_when_they_are_named(method):
     with pytest.raises(ValueError, match=method.split(",")[0]):
         attach(network("mlp"), method)
     with pytest.raises(ValueError, match="gs:paper decides inside a step"):
-        attach(network("mlp"), "gs:paper", late=True)
+        attach(network("mlp"), "gs:paper", deferred=True)
 
 
 @pytest.mark.parametrize("method", ["dynamic", "fixed:1024", "gs:exact,gamma=1e-4,interval=3", "gs:paper", "gs:authors,interval=2"])

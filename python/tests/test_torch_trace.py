@@ -19,13 +19,13 @@ FACTORS = [1.0, 1.0, 2.0**30, 1.0, NAN, 1.0, 1.0, 1.0, 1.0]
 def train(late, path=None, first=0):
     """Nine steps, one of which is repeated and one skipped; recorded from a step on."""
     model = network("mlp")
-    gs = attach(model, "gs:interval=2", late=late)
+    gs = attach(model, "gs:interval=2", deferred=late)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for step, (x, y) in enumerate(batches("mlp", len(FACTORS))):
         if path and step == first:
-            gs.trace(path)
+            gs.start_trace(path)
             with pytest.raises(ValueError, match="already"):
-                gs.trace(path)
+                gs.start_trace(path)
 
         def closure():
             optimizer.zero_grad()
@@ -53,7 +53,7 @@ def test_a_trace_says_what_was_decided_and_changes_nothing(late, tmp_path):
     last = {site["name"]: site["next"] for site in steps[-1]["sites"]}
     assert last == dict(zip(gs.sites.names, gs.sites.exponents.tolist()))
     with pytest.raises(FileExistsError):
-        gs.trace(path)
+        gs.start_trace(path)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -71,7 +71,7 @@ def test_the_engine_plays_the_trace_and_decides_the_same(tmp_path):
     path = tmp_path / "trace.jsonl"
     model = network("conv")
     gs = attach(model, "gs:interval=1")
-    gs.trace(path)
+    gs.start_trace(path)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for x, y in batches("conv", 12):
         optimizer.zero_grad()

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from gradscale.torch import attach, window  # noqa: E402
+from gradscale.torch import attach, measure_window  # noqa: E402
 from torch_models import batches, cross_entropy, network  # noqa: E402
 
 torch.set_num_threads(1)
@@ -106,7 +106,7 @@ def test_all_scales_one_by_one(factor):
     def loss_of(forward, rule):
         return cross_entropy(forward(x, rule), y) * factor
 
-    found = window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]) * factor, (x, y), scale=2.0**20)
+    found = measure_window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]) * factor, (x, y), scale=2.0**20)
     exact, tensors = gradients(model, loss_of, Exact(), False), gradients(model, loss_of, PerTensor(), False)
     errors = {name: error(tensors[name], g) for name, g in exact.items()}
     assert set(found.errors) == set(exact) and not found.left_out
@@ -139,7 +139,7 @@ def test_the_example_of_its_documentation():
 
 def test_what_is_printed():
     model, (x, y) = network("conv"), next(batches("conv", 1))
-    text = str(window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y), scale=1024.0))
+    text = str(measure_window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y), scale=1024.0))
     for words in ("window of a single loss scale: ", "error with per-tensor scales: median ", "weight gradients in half: 2^", " binades; ",
                   "tiny-cuda-nn, 2^7: inside, with ", "torch.amp, 2^16: ", "DeepSpeed, 2^32: ", " binades too large", "running, 2^10: inside"):
         assert words in text, (words, text)
@@ -161,7 +161,7 @@ def test_everything_is_as_before():
             cross_entropy(model(inputs), classes).backward()
             if measured and i == 1:
                 before = torch.get_rng_state(), copy.deepcopy(model.state_dict()), [p.grad.clone() for p in model.parameters()]
-                found.append(window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y)))
+                found.append(measure_window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y)))
                 assert torch.equal(before[0], torch.get_rng_state())
                 assert all(torch.equal(a, b) for a, b in zip(before[1].values(), model.state_dict().values()))
                 assert all(torch.equal(g, p.grad) for g, p in zip(before[2], model.parameters()))
@@ -173,7 +173,7 @@ def test_everything_is_as_before():
     assert all(map(torch.equal, plain[0], measured[0])) and plain[1] == measured[1]
     # The scales of that training have not influenced the measurement.
     model = network("conv")
-    again = window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y))
+    again = measure_window(model, lambda model, batch: cross_entropy(model(batch[0]), batch[1]), (x, y))
     assert again.bits > 5 and found[0].bits > 5
 
 
@@ -190,24 +190,24 @@ def test_recurrent_and_shared_layers():
 
     (x, y), = batches("mlp", 1)
     torch.manual_seed(0)
-    found = window(Twice(), lambda model, batch: cross_entropy(model(batch), y), x)
+    found = measure_window(Twice(), lambda model, batch: cross_entropy(model(batch), y), x)
     assert not found.left_out and max(found.errors.values()) < 0.01 and found.bits > 3
 
 
 def test_what_cannot_be_measured():
     model, (x, y) = network("mlp"), next(batches("mlp", 1))
     with pytest.raises(TypeError, match="must return the loss"):
-        window(model, lambda model, batch: model(batch), x)
+        measure_window(model, lambda model, batch: model(batch), x)
     with pytest.raises(ValueError, match="the loss is nan"):
-        window(model, lambda model, batch: model(batch).sum() * float("nan"), x)
+        measure_window(model, lambda model, batch: model(batch).sum() * float("nan"), x)
     with pytest.raises(ValueError, match="zero up to rounding errors"):
-        window(model, lambda model, batch: model(batch).sum() * 0.0, x)
+        measure_window(model, lambda model, batch: model(batch).sum() * 0.0, x)
     with pytest.raises(ValueError, match="the gradient of 0.weight is not finite"):
         # The derivative of a root at zero.
-        window(model, lambda model, batch: (model(batch) * 0.0).square().sum().sqrt(), x)
+        measure_window(model, lambda model, batch: (model(batch) * 0.0).square().sum().sqrt(), x)
     # The measurement leaves no changes.
     assert "forward" not in model.__dict__
     for p in model.parameters():
         p.requires_grad_(False)
     with pytest.raises(ValueError, match="no parameter of the model requires a gradient"):
-        window(model, lambda model, batch: model(batch).sum(), x)
+        measure_window(model, lambda model, batch: model(batch).sum(), x)

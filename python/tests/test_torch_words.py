@@ -300,8 +300,8 @@ def trained_by(method, factors, drop_in=False):
     """A training of one step for each factor of the loss, and its warnings."""
     model, (x, y) = network("mlp"), next(batches("mlp", 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
-    scaler = GradScaler("cpu", method=method, model=model, skips=0)
-    gs = scaler.scaling if drop_in else attach(model, method, skips=0)
+    scaler = GradScaler("cpu", method=method, model=model, max_consecutive_skips=0)
+    gs = scaler.scaling if drop_in else attach(model, method, max_consecutive_skips=0)
 
     def run():
         for factor in factors:
@@ -341,11 +341,11 @@ def test_batches_that_are_not_finite_are_no_overflows():
     gs, _ = trained_by("gs", [1.0, float("nan"), float("inf"), 1.0])
     report = gs.report()
     assert gs.skipped == 2 and [site["overflows"] for site in report.sites] == [0] * len(report.sites)
-    assert sum(kinds["nan"] + kinds["infinite"] for kinds in report.blamed.values()) == 2
+    assert sum(kinds["nan"] + kinds["infinite"] for kinds in report.non_finite.values()) == 2
     gs, _ = trained_by("gs", [1.0, 2.0**40])
     report = gs.report()
-    (name,) = report.blamed
-    assert [site["name"] for site in report.sites if site["overflows"]] == [name] and report.blamed[name]["overflow"] == 1
+    (name,) = report.non_finite
+    assert [site["name"] for site in report.sites if site["overflows"]] == [name] and report.non_finite[name]["overflow"] == 1
 
 
 def test_a_forgotten_update_without_a_guard():

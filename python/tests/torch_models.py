@@ -239,7 +239,7 @@ def overflow_repeats(device, late=None):
     """The current exponent is far too high for the kernel's results, but not for the incoming gradient."""
     torch.manual_seed(0)
     model, x = halved(Steep()).to(device), torch.randn(2, 7, 16).half().float().to(device)
-    gs = attach(model, "gs:interval=100", late=late)
+    gs = attach(model, "gs:interval=100", deferred=late)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     runs = []
 
@@ -257,10 +257,10 @@ def overflow_repeats(device, late=None):
     before, row = int(gs.sites.exponents[slot]), gs.sites.row(slot)
     assert len(runs) == 2 and gs.repeats == 0
     # Bits that are free above the results, and above the incoming gradient, which is smaller.
-    scale *= 2.0 ** (row.room_above + 2)
+    scale *= 2.0 ** (row.headroom + 2)
     gs.step(closure, optimizer)
     assert gs.outcome.stepped and gs.repeats >= 1
-    blamed = gs.report().blamed
+    blamed = gs.report().non_finite
     assert blamed[name]["overflow"] >= 1 and blamed[name]["infinite"] == blamed[name]["nan"] == 0
     assert int(gs.sites.exponents[slot]) < before
     assert all(p.grad.isfinite().all() for p in model.parameters())

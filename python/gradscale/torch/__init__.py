@@ -1,15 +1,15 @@
 """gradscale for PyTorch: FP16 training with a separate scale for every gradient."""
 
 from .attach import attach
-from .boundaries import hand_halves
+from .boundaries import half_backward
 from .grad_scaler import GradScaler
-from .report import Report, first_not_finite
+from .report import Report, find_non_finite_layer
 from .scaled import ScaledTensor
 from .scaling import GradientScaling
-from .steps import SkippedTooOften
-from .windows import ScaleWindow, Window, window
+from .steps import TooManySkipsError
+from .windows import ScaleWindow, Window, measure_window
 
 __all__ = [
-    "GradScaler", "GradientScaling", "Report", "ScaleWindow", "ScaledTensor", "SkippedTooOften", "Window", "attach", "first_not_finite",
-    "hand_halves", "window",
+    "GradScaler", "GradientScaling", "Report", "ScaleWindow", "ScaledTensor", "TooManySkipsError", "Window", "attach",
+    "find_non_finite_layer", "half_backward", "measure_window",
 ]

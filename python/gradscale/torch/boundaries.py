@@ -11,7 +11,7 @@ back as scaled gradients. While it runs, halves become f32, because a half has n
     half @ g                      the half is read as f32
     half.copy_(g)                 goes to an f32 copy of that memory, from which later reads are served
 
-A kernel that knows halves alone cannot run there. `hand_halves` marks its Function: gradients are then handed out as halves at
+A kernel that knows halves alone cannot run there. `half_backward` marks its Function: gradients are then handed out as halves at
 one exponent, as a loss scale would hand them out, which is right where the backward is linear in them. Nodes in C++ are handled
 so, too, since their results cannot be taken back before autograd has rounded them.
 """
@@ -48,7 +48,7 @@ _LIKE = frozenset(
 )
 
 
-def hand_halves(function):
+def half_backward(function):
     """Marks an ``autograd.Function`` whose kernels support only halves, and whose backward is linear in its
     gradients. Its gradients are passed as halves at one exponent, and its results are taken at that exponent. Usable
     as a decorator."""
@@ -91,7 +91,7 @@ def _enclosed(kind):
             ours = [g for g in gradients if isinstance(g, scaled.ScaledTensor)]
             if not ours:
                 return kind.apply(self, *gradients)
-            scaling = ours[0].scaling
+            scaling = ours[0]._scaling
             for gradient in ours:
                 rules.settle(gradient, self, scaling)
             if getattr(function, "_gradscale_halves", False):
@@ -144,9 +144,9 @@ def _halves(gradients, scaling):
     def plain(g):
         if not isinstance(g, scaled.ScaledTensor):
             return g
-        if g.settled and g.exponent is exponent:
-            return g.data_.clone()
-        return scaled.shift(scaling, g.wide(), g.exponent, exponent).to(g.dtype, copy=True)
+        if g._is_rounded and g.exponent is exponent:
+            return g._data.clone()
+        return scaled.shift(scaling, g._as_float32(), g.exponent, exponent).to(g.dtype, copy=True)
 
     return [plain(g) for g in gradients], exponent
 
@@ -156,7 +156,7 @@ def _taken(x, scaling, exponent):
     if not isinstance(x, torch.Tensor) or isinstance(x, scaled.ScaledTensor) or not (x.is_floating_point() or x.is_complex()):
         return x
     if x.layout != torch.strided:
-        return scaling.stores.scaled(x, exponent, 0)
+        return scaling._stores.scaled(x, exponent, 0)
     if hasattr(x, "device_mesh"):  # a part of a gradient, which its weight gets as it is
         return x
     return scaled.ScaledTensor(x.to(operands.wide_dtype(x.dtype)), exponent, scaling, x.dtype)
@@ -170,7 +170,7 @@ def _hook(node):
         ours = [g for g in gradients if isinstance(g, scaled.ScaledTensor)]
         if not ours:
             return None
-        scaling = ours[0].scaling
+        scaling = ours[0]._scaling
         for gradient in ours:
             rules.settle(gradient, torch._C._current_autograd_node() or node, scaling)
         wide = all(g.dtype != HALF for g in ours) and all(

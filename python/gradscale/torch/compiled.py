@@ -79,11 +79,11 @@ class Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        if not isinstance(gradient.data_ if isinstance(gradient, ScaledTensor) else gradient, FunctionalTensor):
+        if not isinstance(gradient._data if isinstance(gradient, ScaledTensor) else gradient, FunctionalTensor):
             # A backend that compiles no backward pass.
             ctx.scaling = _attached(ctx.number).scaling
             return EagerEnter.backward(ctx, gradient)[0], *[None] * (2 + len(ctx.leaves))
-        if _attached(ctx.number).scaling.operands:
+        if _attached(ctx.number).scaling._uses_operands:
             raise RuntimeError(
                 f"{_attached(ctx.number).scaling.method} decides from the operands of each product inside of a step, which a"
                 " compiled backward pass does not expose: do not compile the model, or train with the method gs"
@@ -91,7 +91,7 @@ class Enter(torch.autograd.Function):
         trace = _trace(ctx.number)
         node = torch._C._current_autograd_node()
         trace.enter(node)
-        if not isinstance(gradient, ScaledTensor) or gradient.scaling is not trace:
+        if not isinstance(gradient, ScaledTensor) or gradient._scaling is not trace:
             plain = gradient.unscaled() if isinstance(gradient, ScaledTensor) else gradient
             gradient = ScaledTensor(torch.ops.gradscale.begin(plain, ctx.number), 0, trace, gradient.dtype)
         return gradient, *[None] * (2 + len(ctx.leaves))
@@ -100,15 +100,15 @@ class Enter(torch.autograd.Function):
 class Trace:
     """Takes the place of a training while the backward pass of a graph is traced."""
 
-    epoch = 0
-    operands = False
+    _epoch = 0
+    _uses_operands = False
 
     def __init__(self, number):
         self.number = number
         self.task = torch._C._current_graph_task_id()
-        self._leaves, self._names, self._hooked = {}, {}, set()
-        self.names = graph.Names(self._label, self._track, self._leaf)
-        self.stores = Stores
+        self._leaves, self._leaf_names, self._hooked = {}, {}, set()
+        self._names = graph.Names(self._label, self._track, self._leaf)
+        self._stores = Stores
 
     def enter(self, root):
         """Registers the leaves of all attached models that `root`, where a gradient enters, depends on."""
@@ -122,17 +122,17 @@ class Trace:
             if isinstance(getattr(node, "leaves", None), tuple):
                 for leaf, name in itertools.zip_longest(node.leaves, labels(node.number)):
                     self._leaves[torch.autograd.graph.get_gradient_edge(leaf).node] = leaf
-                    self._names[id(leaf)] = name
-        self.names.look(root)
+                    self._leaf_names[id(leaf)] = name
+        self._names.look(root)
 
     def _label(self, leaf):
-        return self._names[id(leaf)] or "input"
+        return self._leaf_names[id(leaf)] or "input"
 
     def _track(self, leaf):
         if id(leaf) in self._hooked:
             return
         if leaf.dtype != torch.float32:
-            name = self._names[id(leaf)] or "an input that wants a gradient"
+            name = self._leaf_names[id(leaf)] or "an input that wants a gradient"
             raise TypeError(f"{name} is {leaf.dtype}, but a compiled model returns gradients in float32 only: pass a float32 tensor")
         self._hooked.add(id(leaf))
         leaf.register_hook(lambda g: g.unscaled() if isinstance(g, ScaledTensor) else g)
@@ -151,7 +151,7 @@ class Trace:
     def _added_plain(self):
         """Does nothing, because a graph is traced without values."""
 
-    def call_fused(self, function, args, kwargs, places, starts, name, calls):
+    def _call_fused(self, function, args, kwargs, places, starts, name, calls):
         """Calls a fused operator on halves in a compiled graph; a training decides its exponent when the graph runs."""
         operator = _FUSED.get(function)
         if operator is None:
@@ -256,7 +256,7 @@ def _define_fused(function):
 
     def run(model, site, calls, places, starts, *args, **kwargs):
         scaling = _attached(model).scaling
-        out, exponent = scaling.fused_compiled(function, args, kwargs, places, starts, site, calls)
+        out, exponent = scaling._fused_compiled(function, args, kwargs, places, starts, site, calls)
         return *out, exponent
 
     def describe(model, site, calls, places, starts, *args, **kwargs):

@@ -1,6 +1,6 @@
 """A communication hook for ``DistributedDataParallel``: gradients travel as halves, with an exponent for each parameter.
 
-    model.register_comm_hook(ddp.HalfGradients(), ddp.hook)
+    model.register_comm_hook(ddp.ScaledFp16State(), ddp.scaled_fp16_hook)
 
 Every rank sends parts of its gradients to those that add them, in f32, and gets the sums back: two roundings for any number
 of ranks, and half of the bytes. All ranks decide the same exponents, from the rows of all, and have the same bits after it.
@@ -16,24 +16,24 @@ from .stores import EXPONENT, FULL, Device, Host
 _LIGHT = 16
 
 
-class HalfGradients:
-    """State of the hook: exponents by parameter. `sent` counts the bytes that this rank has sent."""
+class ScaledFp16State:
+    """State of the hook: exponents by parameter. `bytes_sent` counts the bytes that this rank has sent."""
 
     def __init__(self, method="gs", group=None):
         self.method, self.group = method, group
-        self.sent = 0
-        self.buckets = {}
+        self.bytes_sent = 0
+        self._buckets = {}
 
     def _bucket(self, bucket):
         parameters = bucket.parameters()
         key = tuple(map(id, parameters))
-        if key not in self.buckets:
-            self.buckets = {k: b for k, b in self.buckets.items() if not set(k) & set(key)}
-            self.buckets[key] = _Bucket(self, len(parameters), bucket.buffer().device)
-        return self.buckets[key]
+        if key not in self._buckets:
+            self._buckets = {k: b for k, b in self._buckets.items() if not set(k) & set(key)}
+            self._buckets[key] = _Bucket(self, len(parameters), bucket.buffer().device)
+        return self._buckets[key]
 
 
-def hook(state: HalfGradients, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def scaled_fp16_hook(state: ScaledFp16State, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Communication hook of DDP: averages a bucket of gradients over all ranks, sent as halves."""
     buffer = bucket.buffer()
     if buffer.dtype != torch.float32:
@@ -51,7 +51,7 @@ class _Bucket:
     def __init__(self, state, count, device):
         self.state = state
         self.ranks = dist.get_world_size(state.group)
-        self.sites = _gradscale.Sites(state.method, [f"parameter {i}" for i in range(count)], late=True)
+        self.sites = _gradscale.Sites(state.method, [f"parameter {i}" for i in range(count)], deferred=True)
         self.stores = (Host if device.type == "cpu" else Device)(device)
         self.flight = None
         # Number of additional bits of a sum over all ranks.
@@ -61,7 +61,7 @@ class _Bucket:
         if self.flight is not None:
             self.sites.finish(self._merged(*self.flight))
         parts = [gradient / self.ranks for gradient in gradients]
-        if self.sites.at_once.any():
+        if self.sites.decides_in_step.any():
             self._decide(parts)
         self.stores.upload(self.sites.exponents, self.sites.details)
         numbers = self.sites.exponents.tolist()
@@ -77,7 +77,7 @@ class _Bucket:
         dist.all_to_all_single(theirs, halves, group=self.state.group)
         total = (theirs.view(self.ranks, chunk).float().sum(0) * 2.0**-self.carry).half()
         dist.all_gather_into_tensor(halves, total, group=self.state.group)
-        self.state.sent += 2 * 2 * chunk * (self.ranks - 1)
+        self.state.bytes_sent += 2 * 2 * chunk * (self.ranks - 1)
         start = 0
         for slot, gradient in enumerate(gradients):
             some = halves[start : start + gradient.numel()].float().view_as(gradient)
@@ -91,7 +91,7 @@ class _Bucket:
         looks = [self.stores.look(part.reshape(-1), 0).to_words().view(np.int32) for part in parts]
         gathered = self._exchange(torch.from_numpy(np.stack(looks)).to(parts[0].device))
         for slot, row in enumerate(self._merged(gathered, [0] * len(parts))):
-            if self.sites.at_once[slot]:
+            if self.sites.decides_in_step[slot]:
                 self.sites.decide(slot, _gradscale.Stats._from_words(row))
 
     def _gathered(self, detail):
@@ -103,7 +103,7 @@ class _Bucket:
     def _exchange(self, local):
         out = local.new_empty((self.ranks, *local.shape))
         dist.all_gather_into_tensor(out.view(-1, local.shape[-1]), local, group=self.state.group)
-        self.state.sent += local.numel() * local.element_size() * (self.ranks - 1)
+        self.state.bytes_sent += local.numel() * local.element_size() * (self.ranks - 1)
         return out
 
     def _merged(self, gathered, exponents):

@@ -52,9 +52,9 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
     gradients = [args[place] for place in places]
     scaling._open_once(gradients[0].device)
     slot = scaling._slot(name, calls)
-    stores = scaling.stores
-    if scaling._at_once[slot]:
-        scaling._decide_at_once(slot, *_probed(scaling, function, args, kwargs, places, starts))
+    stores = scaling._stores
+    if scaling._decides_in_step[slot]:
+        scaling._decide_in_step(slot, *_probed(scaling, function, args, kwargs, places, starts))
     scaling._note(slot)
     halves = [stores.store(gradient, start, slot) for gradient, start in zip(gradients, starts)]
     results = function(*_replaced(args, places, halves), **kwargs)
@@ -67,11 +67,11 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
 
 def _probed(scaling, function, args, kwargs, places, starts):
     """Returns the row of a kernel's inputs and results, which are at one exponent, and that exponent."""
-    stores, gradients = scaling.stores, [args[place] for place in places]
+    stores, gradients = scaling._stores, [args[place] for place in places]
     looks = [scaling._look(gradient, start) for gradient, start in zip(gradients, starts)]
     if any(row.infinite or row.nan for row in looks):
         return looks[0], looks[0].exponent
-    above = [row.exponent + row.room_above for row in looks if row.room_above is not None]
+    above = [row.exponent + row.headroom for row in looks if row.headroom is not None]
     exponent = min(above) - _PROBE_BITS if above else min(row.exponent for row in looks)
     for _ in range(_PROBES):
         halves = [stores.scaled(gradient, start, exponent).half() for gradient, start in zip(gradients, starts)]

@@ -28,11 +28,11 @@ class GradScaler(torch.amp.GradScaler):
 
     def __init__(
         self, device="cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True,
-        *, method="gs", model=None, late=None, skips=50,
+        *, method="gs", model=None, deferred=None, max_consecutive_skips=50,
     ):
         super().__init__(device, 1.0, growth_factor, backoff_factor, growth_interval, enabled)
         self._loss_scale = float(init_scale)
-        self.scaling = GradientScaling(method, late=late, skips=skips)
+        self.scaling = GradientScaling(method, deferred=deferred, max_consecutive_skips=max_consecutive_skips)
         if model is not None:
             self.scaling._name_parameters(model)
 

@@ -18,10 +18,14 @@ except ImportError as error:
     raise ImportError("gradscale.torch.huggingface is for transformers.Trainer: pip install transformers accelerate") from error
 
 
-class Callback(TrainerCallback, ExportableState):
+#: Name of the callback in checkpoints before it was renamed: the Trainer stores states under the name of the class.
+_FORMER_NAME = "Callback"
+
+
+class GradientScalingCallback(TrainerCallback, ExportableState):
     """Callback of gradient scaling for the ``Trainer`` of Hugging Face.
 
-    Use: ``Trainer(…, callbacks=[Callback(scaling)])``, with ``scaling = gradscale.torch.attach(model)``.
+    Use: ``Trainer(…, callbacks=[GradientScalingCallback(scaling)])``, with ``scaling = gradscale.torch.attach(model)``.
 
     Checkpoints of the Trainer hold the state of `scaling`, and a training that is resumed from one goes on with the same bits.
     With several ranks they hold the state of each, because ranks see other batches and so decide other exponents. A training that
@@ -36,13 +40,14 @@ class Callback(TrainerCallback, ExportableState):
     def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
         if not isinstance(self.scaling, GradientScaling):
             raise TypeError(
-                "Callback needs the scaling that attach() returned. Do not set restore_callback_states_from_checkpoint, because it"
+                "GradientScalingCallback needs the scaling that attach() returned. Do not set restore_callback_states_from_checkpoint, because it"
                 " replaces the callback by a copy without a scaling; gradscale loads the state without it"
             )
         inner = getattr(optimizer, "optimizer", optimizer)
         if inner is not None and not any(known is inner for known, _ in self.scaling._optimizers):
             self.scaling.guard(inner)
-        saved = (state.stateful_callbacks or {}).get(type(self).__name__)
+        kept = state.stateful_callbacks or {}
+        saved = kept.get(type(self).__name__, kept.get(_FORMER_NAME))
         if saved is not None and state.global_step:
             attributes = (saved[0] if isinstance(saved, list) else saved)["attributes"]
             texts = attributes.get("ranks") or [attributes["scaling"]]
@@ -67,19 +72,19 @@ class Callback(TrainerCallback, ExportableState):
             self._gather()
 
     def _gather(self):
-        if ranks.several() and self._gathered[0] != self.scaling.epoch:
-            self._gathered = self.scaling.epoch, ranks.all_gather(_encoded(self.scaling.state_dict()))
+        if ranks.several() and self._gathered[0] != self.scaling._epoch:
+            self._gathered = self.scaling._epoch, ranks.all_gather(_encoded(self.scaling.state_dict()))
 
     def state(self):
         """Returns the state that the Trainer writes with a checkpoint, as JSON."""
         attributes = {"scaling": _encoded(self.scaling.state_dict())}
         epoch, texts = self._gathered
-        if texts and epoch == self.scaling.epoch:
+        if texts and epoch == self.scaling._epoch:
             attributes["ranks"] = texts
-        elif ranks.several() and self.scaling.epoch:
+        elif ranks.several() and self.scaling._epoch:
             warnings.warn(
                 "gradscale: this checkpoint contains the scales of the first rank only, because a callback after gradscale's"
-                " requested it: pass gradscale's Callback last",
+                " requested it: pass GradientScalingCallback last",
                 stacklevel=2,
             )
         return {"args": {}, "attributes": attributes}

@@ -34,7 +34,7 @@ class Softmax(Cast):
     softmax."""
 
     def choose(self, rule, row, look):
-        return rule.softmax_cast(row), row.exponent
+        return rule.decide_softmax_cast(row), row.exponent
 
 
 class Product(Cast):
@@ -44,8 +44,8 @@ class Product(Cast):
         self.gradient, self.other, self.terms = gradient, other, terms
 
     def choose(self, rule, row, look):
-        dy, w = look(self.gradient.data_, self.gradient.exponent), look(self.other, 0)
-        return rule.product(dy, w, self.terms, dy.exponent), dy.exponent
+        dy, w = look(self.gradient._data, self.gradient.exponent), look(self.other, 0)
+        return rule.decide_matmul(dy, w, self.terms, dy.exponent), dy.exponent
 
 
 class Parts(Cast):
@@ -55,9 +55,9 @@ class Parts(Cast):
         self.parts, self.split = parts, split
 
     def choose(self, rule, row, look):
-        rows = [look(part.data_, part.exponent) for part in self.parts]
+        rows = [look(part._data, part.exponent) for part in self.parts]
         parts = [(part.amax, part.exponent) for part in rows]
-        return (rule.split if self.split else rule.branch)(parts, row), row.exponent
+        return (rule.decide_concat if self.split else rule.decide_sum)(parts, row), row.exponent
 
     def incoming(self, number):
         """Returns the largest exponent of the parts."""
@@ -100,10 +100,10 @@ def parts(name, gradients, names):
         return Cast()
     found = []
     for gradient in gradients:
-        if not gradient.settled and isinstance(gradient.origin, Parts) and name == "add":
-            found += gradient.origin.parts
+        if not gradient._is_rounded and isinstance(gradient._origin, Parts) and name == "add":
+            found += gradient._origin.parts
             continue
-        if not gradient.settled:
-            gradient.settle(*names.part(gradient.born))
+        if not gradient._is_rounded:
+            gradient._round_to_half(*names.part(gradient._producer))
         found.append(gradient)
     return Parts(found, name != "add")

@@ -12,7 +12,7 @@ class Report:
     """Report of the sites, in the order of the backward pass, and of the outcomes of steps.
 
     `sites` is a list of dictionaries: name, exponent, share of the non-zero values that was flushed, share that is
-    subnormal, log2 of the largest value, number of overflows, and the constraint that limits the exponent. `blamed`
+    subnormal, log2 of the largest value, number of overflows, and the constraint that limits the exponent. `non_finite`
     counts, for each site where values were not finite first, how often that was an overflow, which another exponent
     cures, and how often ±∞ or NaN arrived there from the forward pass.
     """
@@ -21,13 +21,13 @@ class Report:
         self.method = scaling.method
         self.steps, self.repeats, self.skipped = scaling.steps, scaling.repeats, scaling.skipped
         self.outcome = scaling.outcome
-        self.blamed = {name: dict(kinds) for name, kinds in scaling._blamed.items()}
+        self.non_finite = {name: dict(kinds) for name, kinds in scaling._blamed.items()}
         self.sites = scaling.sites.report()
 
     def __str__(self):
         lines = [
             f"{self.method}: {len(self.sites)} sites, {self.steps} steps, {self.repeats} repeats, {self.skipped} skipped",
-            f"{'site':40} {'scale':>8} {'flushed':>9} {'subnormal':>9} {'largest':>9} {'overflows':>9}  held by",
+            f"{'site':40} {'scale':>8} {'flushed':>9} {'subnormal':>9} {'largest':>9} {'overflows':>9}  limited by",
         ]
         for site in self.sites:
             name = site["name"] if len(site["name"]) <= 40 else "…" + site["name"][-39:]
@@ -35,9 +35,9 @@ class Report:
             largest = "-" if largest is None or not math.isfinite(largest) else f"2^{largest:.1f}"
             lines.append(
                 f"{name:40} {'2^' + str(site['exponent']):>8} {_share(site['flushed']):>9} {_share(site['subnormal']):>9}"
-                f" {largest:>9} {site['overflows']:>9}  {site['bound'] or '-'}"
+                f" {largest:>9} {site['overflows']:>9}  {site['limited_by'] or '-'}"
             )
-        for name, kinds in self.blamed.items():
+        for name, kinds in self.non_finite.items():
             lines.append(f"not finite first at {name}: " + ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count))
         return "\n".join(lines)
 
@@ -67,7 +67,7 @@ def _share(value):
     return "-" if value is None else f"{100 * value:.3f}%"
 
 
-def first_not_finite(model, *args, **kwargs):
+def find_non_finite_layer(model, *args, **kwargs):
     """Returns the name of the first layer of `model` whose results are not finite although its inputs are;
     ``"input"`` if the inputs are not; None if everything is finite. Runs the forward pass once, and reads a number
     after each layer. Use it if a report shows that NaN or ±∞ arrived, which no scale cures. Running statistics do

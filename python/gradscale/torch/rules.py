@@ -121,15 +121,15 @@ def dispatch(function, args, kwargs):
     if kwargs:
         gradients += _gradients(kwargs.values())
     first = gradients[0]
-    scaling = first.scaling
+    scaling = first._scaling
     node = torch._C._current_autograd_node()
     if node is not None:
-        scaling.names.look(node)
+        scaling._names.look(node)
     kind = node.name() if node is not None else None
 
     for gradient in gradients:
-        if gradient.parent is not None:
-            gradient.refresh()
+        if gradient._parent is not None:
+            gradient._refresh()
     if name == "_to_copy" and _carries(kwargs.get("dtype", HALF)):
         return _copy(first, kwargs, scaling, node, kind)
     half = fused.saved_type(name, args)
@@ -143,12 +143,12 @@ def dispatch(function, args, kwargs):
 
     if operator.writes:
         return _write(function, operator, args, kwargs, gradients, scaling)
-    if name in MOVES or name in SELECTS and first.settled and args[0] is first and (name != "masked_fill" or args[2] == 0):
+    if name in MOVES or name in SELECTS and first._is_rounded and args[0] is first and (name != "masked_fill" or args[2] == 0):
         out = function(*each(_data, args), **kwargs)
         if function in scaled.CONJUGATED:
             # A wrapper has no conjugation bit, so its values must not be conjugated lazily.
             out = out.resolve_conj().resolve_neg()
-        out = _from(first.origin, _wrapped(out, first.exponent, scaling, first.dtype, first.settled))
+        out = _from(first._origin, _wrapped(out, first.exponent, scaling, first.dtype, first._is_rounded))
         if operator.views:
             _views(out, first, function, args, kwargs)
         return out
@@ -157,8 +157,8 @@ def dispatch(function, args, kwargs):
 
     dtype = HALF if all(gradient.dtype == HALF for gradient in gradients) else torch.float32
     sums, origin = name in SUMS and "reduce" not in kwargs, None
-    if scaling.operands:
-        origin = operands.parts(name, gradients, scaling.names) if sums else operands.operands_of(name, args, gradients)
+    if scaling._uses_operands:
+        origin = operands.parts(name, gradients, scaling._names) if sums else operands.operands_of(name, args, gradients)
     if sums:
         terms = [x for x in _tensors(args) if _carries(x.dtype)]
         if name == "add" and any(x.dtype == HALF and not isinstance(x, scaled.ScaledTensor) for x in terms):
@@ -191,12 +191,12 @@ def _sentence(operator, why):
 
 def _views(out, first, function, args, kwargs):
     """Records how views are taken, for writes into them or into their base."""
-    seen = first.writes if first.parent is None else first.seen
+    seen = first._writes if first._parent is None else first._seen_writes
     if isinstance(out, scaled.ScaledTensor):
-        out.parent, out.seen, out.recipe = first, seen, (function, args, kwargs, None)
+        out._parent, out._seen_writes, out._recipe = first, seen, (function, args, kwargs, None)
     elif isinstance(out, (list, tuple)):
         for i, one in enumerate(out):
-            one.parent, one.seen, one.recipe = first, seen, (function, args, kwargs, i)
+            one._parent, one._seen_writes, one._recipe = first, seen, (function, args, kwargs, i)
 
 
 def _from(origin, out):
@@ -204,7 +204,7 @@ def _from(origin, out):
     if origin is not None:
         for x in out if isinstance(out, (list, tuple)) else (out,):
             if isinstance(x, scaled.ScaledTensor):
-                x.origin = origin
+                x._origin = origin
     return out
 
 
@@ -238,22 +238,22 @@ def _fused(function, args, kwargs, scaling, node, half):
     plain = list(args)
     if half == HALF:
         for place in places:
-            plain[place] = args[place].wide()
+            plain[place] = args[place]._as_float32()
         starts = [gradient.exponent for gradient in gradients]
-        out, exponent = scaling.call_fused(function, plain, kwargs, places, starts, *scaling.names.site(node))
+        out, exponent = scaling._call_fused(function, plain, kwargs, places, starts, *scaling._names.site(node))
     else:  # bfloat16 has f32's exponents
         exponent = least(scaling, [gradient.exponent for gradient in gradients])
         for place in places:
             plain[place] = _plain(args[place], False, exponent, scaling).to(half)
         out = fused.widened(function(*plain, **kwargs))
-    origin = operands.Cast() if scaling.operands else None
+    origin = operands.Cast() if scaling._uses_operands else None
     return _from(origin, _wrapped(out, exponent, scaling, half, False))
 
 
 def settle(x, node, scaling):
     """Rounds a gradient that another node has made, where this one reads it."""
-    if x.dtype == HALF and not x.settled and x.born is not node:
-        x.settle(*scaling.names.site(node))
+    if x.dtype == HALF and not x._is_rounded and x._producer is not node:
+        x._round_to_half(*scaling._names.site(node))
 
 
 def _linear(name, args, gradients, kwargs):
@@ -274,22 +274,22 @@ def _copy(x, kwargs, scaling, node, kind):
     """Changes the type of a gradient: for the gradient of a cast, from half to float, it is read; on its way to a
     weight it is not."""
     dtype = kwargs.get("dtype", x.dtype)
-    if kind is not None and dtype != HALF and not scaling.names.feeds_leaf(node):
+    if kind is not None and dtype != HALF and not scaling._names.feeds_leaf(node):
         settle(x, node, scaling)
     rest = {key: value for key, value in kwargs.items() if key != "dtype"}
     rest.pop("layout", None)
-    data = x.data_
+    data = x._data
     if dtype.is_complex != data.is_complex():
         rest["dtype"] = operands.wide_dtype(dtype)
     if any(v is not None for v in rest.values()):
         data = torch.ops.aten._to_copy.default(data, **rest)
-    return _from(x.origin, scaled.ScaledTensor(data, x.exponent, scaling, dtype, x.settled))
+    return _from(x._origin, scaled.ScaledTensor(data, x.exponent, scaling, dtype, x._is_rounded))
 
 
 def _write(function, operator, args, kwargs, gradients, scaling):
     """Calls an operator that writes: into gradients at their exponents, and into plain tensors the unscaled values."""
     if operator.name == "record_stream":
-        return function(args[0].data_, *args[1:])
+        return function(args[0]._data, *args[1:])
     if operator.name in _REFUSED:
         raise RuntimeError(_sentence(operator, "changes the memory of a gradient"))
     if "c10d" in operator.namespace:
@@ -304,7 +304,7 @@ def _write(function, operator, args, kwargs, gradients, scaling):
                 f"{operator.namespace}::{operator.name} writes a scaled gradient into a plain float16 tensor, which has no"
                 " exponent: create it with torch.empty_like(g) or torch.zeros_like(g) of the gradient g, or in float32"
             )
-        if isinstance(target, scaled.ScaledTensor) and not target.shares_memory():
+        if isinstance(target, scaled.ScaledTensor) and not target._shares_memory():
             raise RuntimeError(_sentence(operator, "writes into a conjugated view of a gradient"))
     if operator.name in INTO and "reduce" not in kwargs and not operator.adds_number(args):
         return _into(function, args, kwargs, scaling)
@@ -314,10 +314,10 @@ def _write(function, operator, args, kwargs, gradients, scaling):
     def plain(x):
         if isinstance(x, scaled.ScaledTensor) and any(x is target for target in targets):
             if id(x) not in copies:
-                root = x.root()
+                root = x._root()
                 if id(root) not in roots:
                     roots[id(root)] = root, shifted_copy(root, scaling)
-                copies[id(x)] = x, x.taken_from(roots[id(root)][1])
+                copies[id(x)] = x, x._apply_to(roots[id(root)][1])
             return copies[id(x)][1]
         if isinstance(x, torch.Tensor) and any(x is target for target in targets):
             return x
@@ -328,7 +328,7 @@ def _write(function, operator, args, kwargs, gradients, scaling):
         if copy.shape != x.shape:
             raise RuntimeError(_sentence(operator, f"changes the shape {tuple(x.shape)} of a gradient to {tuple(copy.shape)}"))
     for root, copy in roots.values():
-        root.opened().copy_(scaled.shift(scaling, copy, 0, root.exponent))
+        root._open_for_write().copy_(scaled.shift(scaling, copy, 0, root.exponent))
     ours = {id(copy): x for x, copy in copies.values()}
     outs = [ours.get(id(x), x) for x in (out if isinstance(out, (list, tuple)) else (out,))]
     outs = [_wrapped(x, 0, scaling, torch.float32, False) if not any(x is t for t in targets) else x for x in outs]
@@ -337,7 +337,7 @@ def _write(function, operator, args, kwargs, gradients, scaling):
 
 def shifted_copy(x, scaling):
     """Returns the true gradient in f32, in memory of its own."""
-    wide = x.wide()
+    wide = x._as_float32()
     out = scaled.shift(scaling, wide, x.exponent, 0)
     return out.clone() if out is wide else out
 
@@ -347,7 +347,7 @@ def _into(function, args, kwargs, scaling):
     target = args[0]
     ours = isinstance(target, scaled.ScaledTensor)
     if ours:
-        out = target.opened()
+        out = target._open_for_write()
         exponent = target.exponent
     else:
         exponent, out = 0, target
@@ -368,12 +368,12 @@ def least(scaling, exponents):
     """Returns the least of several exponents, which may be numbers or tensors."""
     least = exponents[0]
     for exponent in exponents[1:]:
-        least = scaling.stores.least(least, exponent)
+        least = scaling._stores.least(least, exponent)
     return least
 
 
 def _data(leaf):
-    return leaf.data_ if isinstance(leaf, scaled.ScaledTensor) else leaf
+    return leaf._data if isinstance(leaf, scaled.ScaledTensor) else leaf
 
 
 def _strided_like(bias):
@@ -390,7 +390,7 @@ def _plain(x, sums, exponent, scaling):
     """Converts an argument for a kernel: gradients to f32 at `exponent`, saved f16 tensors to f32, types to f32. In `sums` plain
     tensors are gradients, too."""
     if isinstance(x, scaled.ScaledTensor):
-        return scaled.shift(scaling, x.wide(), x.exponent, exponent)
+        return scaled.shift(scaling, x._as_float32(), x.exponent, exponent)
     if isinstance(x, torch.Tensor):
         x = x.float() if x.dtype in _CONVERTED_DTYPES else x.to(torch.complex64) if x.dtype in _CONVERTED_COMPLEX else x
         return scaled.shift(scaling, x, 0, exponent) if sums and _carries(x.dtype) else x
@@ -404,7 +404,7 @@ def _wrapped(out, exponent, scaling, dtype, settled):
         if out.is_nested:
             raise RuntimeError("a nested tensor has no scaled gradient: use padded tensors inside of the model, or train without it")
         if out.layout != torch.strided:  # of an embedding: on its way to its weight
-            return scaling.stores.scaled(out, exponent, 0)
+            return scaling._stores.scaled(out, exponent, 0)
         if out.is_floating_point():
             # For complex values the type of the results differs.
             return scaled.ScaledTensor(out, exponent, scaling, torch.float32 if dtype.is_complex else dtype, settled)

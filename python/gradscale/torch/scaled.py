@@ -18,19 +18,19 @@ class ScaledTensor(torch.Tensor):
     consumers, their f32 results are added before that, so a sum is rounded once, too.
     """
 
-    data_: torch.Tensor
+    _data: torch.Tensor
     exponent: object
-    scaling: object
-    settled: bool
+    _scaling: object
+    _is_rounded: bool
     #: The node of autograd's graph that computed it.
-    born: object
+    _producer: object
     #: Operands for the paper's rules, if one of them is in force.
-    origin: object = None
+    _origin: object = None
     #: The gradient of which this is a view, and the operator that takes it from there; none if it has its own values.
-    parent: object = None
-    recipe: object = None
+    _parent: object = None
+    _recipe: object = None
     #: Writes into these values, by this tensor or a view of it, and how many of them this view has read.
-    writes = seen = 0
+    _writes = _seen_writes = 0
 
     @staticmethod
     def __new__(cls, data, exponent, scaling, dtype, settled=False):
@@ -39,88 +39,88 @@ class ScaledTensor(torch.Tensor):
         )
 
     def __init__(self, data, exponent, scaling, dtype, settled=False):
-        self.data_ = data
+        self._data = data
         self.exponent = exponent
-        self.scaling = scaling
-        self.settled = settled
-        self._wide = None if data.dtype != torch.float32 else data
-        self._epoch = scaling.epoch
-        self.born = torch._C._current_autograd_node()
+        self._scaling = scaling
+        self._is_rounded = settled
+        self._float32 = None if data.dtype != torch.float32 else data
+        self._epoch = scaling._epoch
+        self._producer = torch._C._current_autograd_node()
         # It has no memory of its own, so code that asks for its address gets an error and not a null pointer.
         torch._C._set_throw_on_mutable_data_ptr(self)
 
-    def wide(self) -> torch.Tensor:
+    def _as_float32(self) -> torch.Tensor:
         """Returns the data in f32, still multiplied by the scale."""
-        if self._epoch != self.scaling.epoch:
+        if self._epoch != self._scaling._epoch:
             raise RuntimeError("this gradient is of a step that is over: call g.unscaled() before update()")
-        if self.parent is not None:
-            self.refresh()
-        if self._wide is None:
-            self._wide = self.data_.to(operands.wide_dtype(self.data_.dtype))
-        return self._wide
+        if self._parent is not None:
+            self._refresh()
+        if self._float32 is None:
+            self._float32 = self._data.to(operands.wide_dtype(self._data.dtype))
+        return self._float32
 
     # Views
 
-    def root(self):
+    def _root(self):
         """Returns the gradient that owns the values of this view."""
         one = self
-        while one.parent is not None:
-            one = one.parent
+        while one._parent is not None:
+            one = one._parent
         return one
 
-    def taken_from(self, values):
+    def _apply_to(self, values):
         """Returns this view, applied to other values of its root."""
-        return values if self.parent is None else self._taken(self.parent.taken_from(values))
+        return values if self._parent is None else self._taken(self._parent._apply_to(values))
 
     def _taken(self, data):
-        function, args, kwargs, part = self.recipe
+        function, args, kwargs, part = self._recipe
         out = function(data, *args[1:], **kwargs)
         return out if part is None else out[part]
 
-    def shares_memory(self):
+    def _shares_memory(self):
         """Returns False for a conjugated view, whose own values are a copy, and for views of one."""
         one = self
-        while one.parent is not None:
-            if one.recipe[0] in CONJUGATED:
+        while one._parent is not None:
+            if one._recipe[0] in CONJUGATED:
                 return False
-            one = one.parent
+            one = one._parent
         return True
 
-    def refresh(self):
+    def _refresh(self):
         """Reads the values of a view again, if its base was written to."""
-        root = self.root()
-        if self.seen == root.writes or self.parent is None:
+        root = self._root()
+        if self._seen_writes == root._writes or self._parent is None:
             return
-        self.parent.refresh()
-        self.data_ = self._taken(self.parent.data_).resolve_conj().resolve_neg()
-        self._wide = None if root.settled else self.data_
-        self.exponent, self.settled, self.origin, self.seen = root.exponent, root.settled, None, root.writes
+        self._parent._refresh()
+        self._data = self._taken(self._parent._data).resolve_conj().resolve_neg()
+        self._float32 = None if root._is_rounded else self._data
+        self.exponent, self._is_rounded, self._origin, self._seen_writes = root.exponent, root._is_rounded, None, root._writes
 
-    def opened(self) -> torch.Tensor:
+    def _open_for_write(self) -> torch.Tensor:
         """Returns the values in f32, at their exponent, for a write that every view of the same memory is to see."""
-        root = self.root()
-        wide = root.wide()
-        if root.writes == 0 or root.settled:
+        root = self._root()
+        wide = root._as_float32()
+        if root._writes == 0 or root._is_rounded:
             wide = wide.clone()
-        root.data_ = root._wide = wide
-        root.settled, root.origin = False, None
-        root.writes += 1
-        self.refresh()
-        return self.data_
+        root._data = root._float32 = wide
+        root._is_rounded, root._origin = False, None
+        root._writes += 1
+        self._refresh()
+        return self._data
 
     def unscaled(self) -> torch.Tensor:
         """Returns the true gradient in f32, with the scale removed."""
-        return shift(self.scaling, self.wide(), self.exponent, 0)
+        return shift(self._scaling, self._as_float32(), self.exponent, 0)
 
-    def settle(self, name: str, calls: int) -> None:
+    def _round_to_half(self, name: str, calls: int) -> None:
         """Rounds to half at the site of that name, unless that has been done."""
-        if not self.settled:
-            self.data_, self.exponent = self.scaling._store(name, calls, self.wide(), self.exponent, self.origin)
+        if not self._is_rounded:
+            self._data, self.exponent = self._scaling._store(name, calls, self._as_float32(), self.exponent, self._origin)
             # If a training rounds nothing, the values are still f32.
-            self.settled, self._wide, self.origin = self.data_.dtype == torch.float16, None, None
-            if self.parent is not None:  # These values are its own now.
-                self.writes = self.seen
-                self.parent = self.recipe = None
+            self._is_rounded, self._float32, self._origin = self._data.dtype == torch.float16, None, None
+            if self._parent is not None:  # These values are its own now.
+                self._writes = self._seen_writes
+                self._parent = self._recipe = None
 
     def __repr__(self, *, tensor_contents=None):
         return f"ScaledTensor({self.unscaled()!r}, exponent={self.exponent})"
@@ -139,7 +139,7 @@ class ScaledTensor(torch.Tensor):
         return self.unscaled().__dlpack__(*args, **kwargs)
 
     def __dlpack_device__(self):
-        return self.data_.__dlpack_device__()
+        return self._data.__dlpack_device__()
 
     def __deepcopy__(self, memo):
         return memo.setdefault(id(self), self.unscaled().clone())
@@ -173,8 +173,8 @@ def shift(scaling, x, start, end):
     if start is end or type(start) is int and type(end) is int and start == end:
         return x
     if x.is_complex():
-        return torch.view_as_complex(scaling.stores.scaled(torch.view_as_real(x.resolve_conj()), start, end).contiguous())
-    return scaling.stores.scaled(x, start, end)
+        return torch.view_as_complex(scaling._stores.scaled(torch.view_as_real(x.resolve_conj()), start, end).contiguous())
+    return scaling._stores.scaled(x, start, end)
 
 
 def wrap(x, scaling):
@@ -207,8 +207,8 @@ class Enter(torch.autograd.Function):
         if not isinstance(gradient, ScaledTensor):
             # The values are still themselves: at exponent 0, in whatever type they came.
             gradient = wrap(gradient, ctx.scaling)
-            if ctx.scaling.operands:
-                gradient.origin = operands.entering(gradient.data_)
-        elif gradient.scaling is not ctx.scaling:
+            if ctx.scaling._uses_operands:
+                gradient._origin = operands.entering(gradient._data)
+        elif gradient._scaling is not ctx.scaling:
             gradient = ScaledTensor(gradient.unscaled(), 0, ctx.scaling, gradient.dtype)
         return gradient, None, None

@@ -59,22 +59,22 @@ def _was_unscaled(key):
 class GradientScaling(Steps):
     """Scales of all gradients of a training, decided by the rules of gradscale.
 
-    `method` is a method's text: ``"gs"``, or for example ``"gs:exact,gamma=1e-4"``. With `late`, rows are read a step
+    `method` is a method's text: ``"gs"``, or for example ``"gs:exact,gamma=1e-4"``. With `deferred`, rows are read a step
     after they were made, so that the host never waits for the device: the default on all devices but the CPU.
-    After `skips` steps in a row that were skipped, training stops with an error; 0 never stops.
+    After `max_consecutive_skips` steps in a row that were skipped, training stops with an error; 0 never stops.
     """
 
-    def __init__(self, method="gs", *, late=None, skips=50):
+    def __init__(self, method="gs", *, deferred=None, max_consecutive_skips=50):
         #: True if decisions need the operands of a gradient, besides its values.
-        self.operands = self._check(method, late)
-        self._rule = _gradscale.Rule(method) if self.operands else None
+        self._uses_operands = self._check(method, deferred)
+        self._rule = _gradscale.Rule(method) if self._uses_operands else None
         self.method = method
-        self.epoch = 0
-        self.stores = None
-        self.names = graph.Names(self._label, self._track)
+        self._epoch = 0
+        self._stores = None
+        self._names = graph.Names(self._label, self._track)
         self.outcome = None
         self.steps = self.repeats = self.skipped = 0
-        self._late, self._limit, self._in_a_row = late, skips, 0
+        self._deferred, self._limit, self._in_a_row = deferred, max_consecutive_skips, 0
         self._sites = None
         self._slots, self._shared = {}, set()
         self._order, self._stored = [], set()
@@ -99,13 +99,13 @@ class GradientScaling(Steps):
         self._loaded = self._trace = None
 
     @staticmethod
-    def _check(method, late):
+    def _check(method, deferred):
         """Checks a method when it is named, not at the first gradient, and returns whether it decides inside steps."""
         _gradscale.Sites(method)
         try:
-            _gradscale.Sites(method, late=True)
+            _gradscale.Sites(method, deferred=True)
         except ValueError:
-            if late:
+            if deferred:
                 raise
             return True
         return False
@@ -126,9 +126,9 @@ class GradientScaling(Steps):
         # Tensors that are allocated now must outlive a captured graph.
         refuse_capture(device)
         self._device = device
-        self.stores = (Host if device.type == "cpu" and not self._late else Device)(device)
-        self._late = self.stores.late and not self.operands
-        self._sites = _gradscale.Sites(self.method, late=self._late)
+        self._stores = (Host if device.type == "cpu" and not self._deferred else Device)(device)
+        self._deferred = self._stores.late and not self._uses_operands
+        self._sites = _gradscale.Sites(self.method, deferred=self._deferred)
         self._refresh()
 
     def _refresh(self):
@@ -136,8 +136,8 @@ class GradientScaling(Steps):
         self._details = self._sites.details
         if self._trace is not None:
             self._details = np.full_like(self._details, FULL)
-        self.stores.upload(self._sites.exponents, self._details)
-        self._at_once = self._sites.at_once.tolist()
+        self._stores.upload(self._sites.exponents, self._details)
+        self._decides_in_step = self._sites.decides_in_step.tolist()
 
     def _slot(self, name, calls):
         slot = self._slots.get(name)
@@ -145,12 +145,12 @@ class GradientScaling(Steps):
             slot = self._slots[name] = self._sites.add(name, shared=calls > 1)
             # Levels of detail of existing sites do not change in this step.
             self._details = np.append(self._details, self._sites.details[slot] if self._trace is None else FULL)
-            self._at_once.append(bool(self._sites.at_once[slot]))
-            self.stores.upload(self._sites.exponents, self._details)
+            self._decides_in_step.append(bool(self._sites.decides_in_step[slot]))
+            self._stores.upload(self._sites.exponents, self._details)
             if calls > 1:
                 self._shared.add(slot)
         elif calls > 1 and slot not in self._shared:
-            self._sites.share(slot)
+            self._sites.mark_shared(slot)
             self._shared.add(slot)
         return slot
 
@@ -159,10 +159,10 @@ class GradientScaling(Steps):
         exponent."""
         self._open_once(x.device)
         slot = self._slot(name, calls)
-        if self._at_once[slot]:
+        if self._decides_in_step[slot]:
             self._decided(slot, self._decide(slot, x, start, origin))
         self._note(slot)
-        return self.stores.store(x, start, slot), self.stores.exponent(slot)
+        return self._stores.store(x, start, slot), self._stores.exponent(slot)
 
     def _note(self, slot):
         """Records that a site stores in this step, and in which order."""
@@ -172,40 +172,40 @@ class GradientScaling(Steps):
 
     def _decide(self, slot, x, start, origin):
         """Decides the exponent of a site before it stores, and returns it."""
-        number = self.stores.number
-        if not self.operands:
-            return self._sites.decide(slot, self.stores.look(x, start), number(start))
+        number = self._stores.number
+        if not self._uses_operands:
+            return self._sites.decide(slot, self._stores.look(x, start), number(start))
         incoming = number(start)
         if isinstance(origin, Parts):
             incoming = origin.incoming(number)
-            x = self.stores.scaled(x, start, incoming)
+            x = self._stores.scaled(x, start, incoming)
         try:
             row = Host.observe(x, incoming, MOMENTS)
             choice, at = (origin or Cast()).choose(self._rule, row, lambda x, e: Host.observe(x, number(e), MOMENTS))
-        except _gradscale.NoDecision:
+        except _gradscale.NoDecisionError:
             choice = at = None
         return self._sites.decide(slot, choice, incoming, measured_at=at)
 
     def _look(self, x, start):
         """Returns a row of `x`, which is at the exponent `start`, from which a site can decide."""
-        return Host.observe(x, self.stores.number(start), MOMENTS) if self.operands else self.stores.look(x, start)
+        return Host.observe(x, self._stores.number(start), MOMENTS) if self._uses_operands else self._stores.look(x, start)
 
-    def _decide_at_once(self, slot, row, exponent):
+    def _decide_in_step(self, slot, row, exponent):
         """Decides the exponent of a site inside the step, from a row of values at `exponent`."""
-        if not self.operands:
+        if not self._uses_operands:
             self._decided(slot, self._sites.decide(slot, row, exponent))
             return
         try:
             choice, at = self._rule.decide(row), exponent
-        except _gradscale.NoDecision:
+        except _gradscale.NoDecisionError:
             choice = at = None
         self._decided(slot, self._sites.decide(slot, choice, exponent, measured_at=at))
 
     def _decided(self, slot, exponent):
-        self._at_once[slot] = bool(self._sites.at_once[slot])
-        self.stores.decided(slot, exponent)
+        self._decides_in_step[slot] = bool(self._sites.decides_in_step[slot])
+        self._stores.decided(slot, exponent)
 
-    def call_fused(self, function, args, kwargs, places, starts, name, calls):
+    def _call_fused(self, function, args, kwargs, places, starts, name, calls):
         """Calls a kernel that computes in halves only: see :func:`.fused.call`."""
         return fused.call(self, function, args, kwargs, places, starts, name, calls)
 
@@ -224,17 +224,17 @@ class GradientScaling(Steps):
         halves, exponent = self._store(name, calls, x, self._number(start))
         return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
-    def fused_compiled(self, function, args, kwargs, places, starts, name, calls):
-        """Calls a fused operator as `call_fused` does, for compiled graphs, in which exponents are tensors."""
+    def _fused_compiled(self, function, args, kwargs, places, starts, name, calls):
+        """Calls a fused operator as `_call_fused` does, for compiled graphs, in which exponents are tensors."""
         calls += name in self._called
         self._called.add(name)
         starts = [self._number(start) for start in starts]
-        out, exponent = self.call_fused(function, args, kwargs, places, starts, name, calls)
+        out, exponent = self._call_fused(function, args, kwargs, places, starts, name, calls)
         return out, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     def _number(self, start):
         """Converts an exponent of a compiled graph to the form that the stores take."""
-        return 0 if start is None else start if isinstance(self.stores, Device) else int(start)
+        return 0 if start is None else start if isinstance(self._stores, Device) else int(start)
 
     # Passes
 
@@ -258,11 +258,11 @@ class GradientScaling(Steps):
     def _begin_here(self, gradient):
         """Begins a backward pass, or one of its parts."""
         began = self._begin(gradient)
-        self.names.look(torch._C._current_autograd_node())
-        if began and self.names.first is not None:
+        self._names.look(torch._C._current_autograd_node())
+        if began and self._names.first is not None:
             # A graph that was gone through in this step already belongs to another loss, whose gradients are of another size.
-            visit = self._passes[self.names.first] = self._passes.get(self.names.first, 0) + 1
-            self.names.suffix = f"#{min(visit, MAX_PASSES)}" if visit > 1 else ""
+            visit = self._passes[self._names.first] = self._passes.get(self._names.first, 0) + 1
+            self._names.suffix = f"#{min(visit, MAX_PASSES)}" if visit > 1 else ""
 
     def _begin(self, gradient):
         self._open_once(gradient.device)
@@ -276,9 +276,9 @@ class GradientScaling(Steps):
         if self._micro == MAX_PASSES_WITHOUT_UPDATE:
             self._warn(f"{self._micro} backward passes without update(): call update() after each step of the optimizer")
         self._called = set()
-        self.stores.begin()
-        self.names.clear()
-        torch.autograd.Variable._execution_engine.queue_callback(self.names.clear)
+        self._stores.begin()
+        self._names.clear()
+        torch.autograd.Variable._execution_engine.queue_callback(self._names.clear)
         return True
 
     def _warn(self, text, kind=None):
@@ -289,7 +289,7 @@ class GradientScaling(Steps):
 
     def _open_once(self, device):
         """Creates the stores on the device of the gradients, the same for a whole training."""
-        if self.stores is not None and device != self._device:
+        if self._stores is not None and device != self._device:
             raise RuntimeError(
                 f"gradients are on {self._device} and on {device}: move the model to one device, or train one process for"
                 " each GPU (DistributedDataParallel)"
@@ -452,7 +452,7 @@ class GradientScaling(Steps):
         """Returns a report of all sites and steps, which can be printed or converted for pandas or TensorBoard."""
         return Report(self)
 
-    def trace(self, path):
+    def start_trace(self, path):
         """Records the statistics of every site in every later step in a new file, as JSON lines, in the format of
         ``gradscale train --trace``. ``gradscale report`` writes a page from it, and ``gradscale.replay`` and
         ``gradscale replay`` evaluate it under another method. Takes about half a kilobyte per site and step. Returns
@@ -478,10 +478,10 @@ class GradientScaling(Steps):
         return self
 
     def __getstate__(self):
-        return {"method": self.method, "late": self._late, "skips": self._limit, "state": self.state_dict()}
+        return {"method": self.method, "late": self._deferred, "skips": self._limit, "state": self.state_dict()}
 
     def __setstate__(self, state):
-        self.__init__(state["method"], late=state["late"], skips=state["skips"])
+        self.__init__(state["method"], deferred=state["late"], max_consecutive_skips=state["skips"])
         self.load_state_dict(state["state"])
         self._unpickled = True
 

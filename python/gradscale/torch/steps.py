@@ -12,7 +12,7 @@ from .. import _gradscale
 from . import graph, ranks
 
 
-class SkippedTooOften(RuntimeError):
+class TooManySkipsError(RuntimeError):
     """Error of a training that has skipped so many consecutive steps that it will not recover."""
 
 
@@ -164,7 +164,7 @@ class Steps:
         if self._updates in CHECKED_UPDATES:
             self._look_for_bypassed()
         flight = self._collect()
-        if self._late:
+        if self._deferred:
             flight, self._flight = self._flight, flight
         if flight is not None:
             self.outcome = self._finish(flight, repeatable=False)
@@ -267,19 +267,19 @@ class Steps:
 
     def _alone(self, flight, failed):
         """Returns how this rank's attempt would end if there were no other ranks."""
-        (rows, found), order, micro = self.stores.read(flight[0]), *flight[1:]
+        (rows, found), order, micro = self._stores.read(flight[0]), *flight[1:]
         if not found:
             return ranks.FINITE
-        trial = _gradscale.Sites(self.method, late=self._late)
+        trial = _gradscale.Sites(self.method, deferred=self._deferred)
         trial.load_state_dict(self._sites.state_dict())
-        outcome = trial.finish(rows, found, order=order, repeatable=True, failed=failed, micro=micro)
+        outcome = trial.finish(rows, found, order=order, repeatable=True, failed_attempts=failed, micro_batches=micro)
         if outcome.kind == "repeat":
             return ranks.REPEAT
-        return ranks.ELSEWHERE if outcome.name is None else ranks.LOST
+        return ranks.ELSEWHERE if outcome.site_name is None else ranks.LOST
 
     def _record(self, kind, seen, order):
         if self._trace is not None:
-            rows, _ = self.stores.read(seen)
+            rows, _ = self._stores.read(seen)
             self._trace.write(self.steps + self.skipped + 1, kind, self._sites, rows, order)
 
     def _original(self, optimizer):
@@ -309,7 +309,7 @@ class Steps:
             if self._compiled:  # whose gradients need no hook
                 parameters += [p for _, model in self._live_models() for p in model.parameters() if id(p) not in self._hooks]
             found = self._not_finite(parameters)
-        flight = self.stores.collect(len(self._sites), found), self._order, self._micro
+        flight = self._stores.collect(len(self._sites), found), self._order, self._micro
         self._clear_step()
         return flight
 
@@ -318,25 +318,25 @@ class Steps:
         self._order, self._stored = [], set()
         self._micro, self._task, self._found, self._passes = 0, None, None, {}
         self._guarded.clear()
-        self.epoch += 1
-        self.names.clear()
+        self._epoch += 1
+        self._names.clear()
 
     def _discard_step(self):
         """Discards the stores of the current step, as if its backward passes had not run."""
         self._discarded = self._discarded or self._micro > 0
-        if self.stores is not None:
-            self.stores.collect(len(self._sites), None)
+        if self._stores is not None:
+            self._stores.collect(len(self._sites), None)
         self._flight = None
         self._clear_step()
 
     def _finish(self, flight, repeatable, failed=0):
         """Reads the rows of a step and lets the sites decide."""
         seen, order, micro = flight
-        rows, found = self.stores.read(seen)
+        rows, found = self._stores.read(seen)
         new = len(self._sites) - len(rows)
         if new:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
-        outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed=failed, micro=micro)
+        outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed_attempts=failed, micro_batches=micro)
         self._record(outcome.kind, seen, order)
         if not outcome.stepped and self._compiled and not self.steps and self._avx512():
             self._warn(
@@ -347,8 +347,8 @@ class Steps:
         self._warn_of_loss_scale()
         self._failed = self._failed + 1 if outcome.kind == "repeat" else 0
         if not outcome.stepped:
-            blamed = self._blamed.setdefault(outcome.name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
-            blamed[outcome.problem or "infinite"] += 1
+            blamed = self._blamed.setdefault(outcome.site_name or "(no site)", {"overflow": 0, "infinite": 0, "nan": 0})
+            blamed[outcome.non_finite or "infinite"] += 1
         if outcome.kind == "repeat":
             self.repeats += 1
         elif outcome.stepped:
@@ -358,7 +358,7 @@ class Steps:
             self.skipped += 1
             self._in_a_row += 1
             if self._limit and self._in_a_row >= self._limit:
-                raise SkippedTooOften(f"{self._in_a_row} steps in a row were skipped; the last was {outcome}")
+                raise TooManySkipsError(f"{self._in_a_row} steps in a row were skipped; the last was {outcome}")
         return outcome
 
     def _warn_of_loss_scale(self):
@@ -384,7 +384,7 @@ class Steps:
             state["shared"] = sorted(self._shared)
         if self._flight is not None:
             seen, order, micro = self._flight
-            rows, found = self.stores.read(seen)
+            rows, found = self._stores.read(seen)
             state["flight"] = {"rows": rows.tobytes(), "found": found, "order": order, "micro": micro}
         return state
 
@@ -400,7 +400,7 @@ class Steps:
         self.steps, self.repeats, self.skipped = state["steps"], state["repeats"], state["skipped"]
         self._in_a_row, self._blamed = state["in_a_row"], {name: dict(kinds) for name, kinds in state["blamed"].items()}
         if "sites" not in state:
-            self._sites = self.stores = None
+            self._sites = self._stores = None
             self._slots, self._shared = {}, set()
             return
         if self._sites is None:
@@ -410,7 +410,7 @@ class Steps:
         self._sites.load_state_dict(state["sites"])
         self._slots = {name: slot for slot, name in enumerate(self._sites.names)}
         self._shared = set(state["shared"])
-        self._late = self._sites.late
+        self._deferred = self._sites.deferred
         if "flight" in state:
             flight = state["flight"]
             rows = np.frombuffer(flight["rows"], np.uint32).reshape(len(self._sites), -1)

@@ -100,7 +100,7 @@ class ScaleWindow:
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """Windows of a single loss scale for a model, its weights and a batch: see :func:`window`.
+    """Windows of a single loss scale for a model, its weights and a batch: see :func:`measure_window`.
 
     `half` is that of weight gradients in half, `f32` that of weight gradients in f32. `errors` has the error of each
     parameter with per-tensor scales, `left_out` the parameters whose gradient is zero except for rounding. `scale` is
@@ -152,7 +152,7 @@ class Window:
         return "\n".join(lines)
 
 
-def window(model, loss_fn, batch, *, scale=None):
+def measure_window(model, loss_fn, batch, *, scale=None):
     """Measures at which loss scales every parameter gradient of a batch is as accurate as with per-tensor scales.
 
     `loss_fn(model, batch)` computes the loss, which has one element. `scale` is a running loss scale to be placed, for example
@@ -160,10 +160,10 @@ def window(model, loss_fn, batch, *, scale=None):
     numbers and an attached training are as before afterwards.
 
     >>> import torch
-    >>> from gradscale.torch import window
+    >>> from gradscale.torch import measure_window
     >>> _ = torch.manual_seed(0)
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-    >>> found = window(model, lambda model, batch: model(batch).square().mean(), torch.randn(16, 4))
+    >>> found = measure_window(model, lambda model, batch: model(batch).square().mean(), torch.randn(16, 4))
     >>> found.places["torch.amp"].is_inside, found.bits > 10
     (True, True)
     """
@@ -176,7 +176,7 @@ def window(model, loss_fn, batch, *, scale=None):
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise TypeError("loss_fn(model, batch) must return the loss, a tensor of one element that has a gradient")
         if not loss.isfinite().all():
-            raise ValueError(f"the loss is {loss.item()}: first_not_finite(model, x) names the first layer whose results are not finite")
+            raise ValueError(f"the loss is {loss.item()}: find_non_finite_layer(model, x) names the first layer whose results are not finite")
         return _Measurement(model, loss, names, parameters).measure(scale)
 
 
@@ -281,12 +281,12 @@ class _Measurement:
         return [g if g is None else g.coalesce().to_dense() if g.is_sparse else g for g in found], overflowed
 
     def measure(self, scale):
-        exact, _ = self.gradients(_Exact("gs", late=False, skips=0))
+        exact, _ = self.gradients(_Exact("gs", deferred=False, max_consecutive_skips=0))
         for p, g in zip(self.parameters, exact):
             if g is not None and not g.isfinite().all():
                 raise ValueError(f"the gradient of {self.names[id(p)]} is not finite in float32 either, so no loss scale helps")
         self.exact = [g if g is None else g.double() for g in exact]
-        tensors, _ = self.gradients(_PerTensor("amax", late=False, skips=0))
+        tensors, _ = self.gradients(_PerTensor("amax", deferred=False, max_consecutive_skips=0))
         errors = [self.error(i, g) for i, g in enumerate(tensors)]
         names = [self.names[id(p)] for p in self.parameters]
         self.accepted = [None if e is None or e >= ROUNDING_ERROR else max(2 * e, TOLERATED_ERROR) for e in errors]
@@ -309,7 +309,7 @@ class _Measurement:
         """Returns how the loss scale 2^exponent fails: the parameter whose gradient becomes inaccurate, and the site that
         overflows."""
         if exponent not in self.tried:
-            gradients, site = self.gradients(_Probe(f"fixed:2^{exponent}", late=False, skips=0))
+            gradients, site = self.gradients(_Probe(f"fixed:2^{exponent}", deferred=False, max_consecutive_skips=0))
             self.tried[exponent] = [self.judged(exponent, gradients, site, half) for half in (False, True)]
         return self.tried[exponent][half]
 
