@@ -9,8 +9,8 @@
    a folder is one unit.
 5. A type that every user meets stays small: `PUBLIC_FUNCTIONS` has the number of its public functions, which may only fall.
 
-The tree still breaks these rules in places. `KNOWN_BARE_NAMES`, `KNOWN_REPEATED_TYPES` and `KNOWN_CIRCLES` are their
-numbers, which may only fall: lower the number when you remove one.
+`KNOWN_BARE_NAMES`, `KNOWN_REPEATED_TYPES` and `KNOWN_CIRCLES` are the numbers of violations that are allowed. All are 0, so any
+new one fails.
 
 Prints PASSED or FAILED as its last line. `names_test.py FOLDER` checks another tree, `names_test.py --known` prints the known
 violations too.
@@ -41,7 +41,7 @@ ROLES = set("""
 """.split())
 KNOWN_BARE_NAMES = 0
 KNOWN_REPEATED_TYPES = 0
-KNOWN_CIRCLES = 1
+KNOWN_CIRCLES = 0
 # Public functions of types in `src/`. One with more options is a field of `Pass`, `ProgramKind` or `TrainerOptions`, and not
 # a further function: blocking and non-blocking forms then share it.
 PUBLIC_FUNCTIONS = {"Trainer": 45, "NonBlocking": 14}

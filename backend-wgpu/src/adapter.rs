@@ -1,6 +1,6 @@
-//! The adapters of this machine.
+//! Adapters of this machine: their features and limits, and the wgpu device that is requested from one.
 
-use crate::{Error, engine::NotOffered, operators::coop::Coop};
+use crate::{Error, engine::NotOffered, product_engine::Coop};
 use pollster::block_on;
 
 /// Adapter of wgpu: a GPU, or a driver that computes on the CPU.

@@ -1,4 +1,4 @@
-//! The contract's methods.
+//! Implementation of the trait `Backend`, with the dispatch of each operator.
 
 use crate::{
     Error, Memory, Recording, Table, Wgpu,

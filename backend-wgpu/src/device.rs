@@ -1,15 +1,14 @@
-//! The device.
+//! State of a device: handles of wgpu, limits, scratch buffers, and what the other files of the crate store with it.
 
 use crate::{
-    Adapter, Error,
-    engine::{EnginePreference, EngineReason, ProductEngine, ProductLaunches, Refusal, RefusalCause},
+    Error,
+    engine::{EnginePreference, EngineReason, ProductEngine, ProductLaunches},
+    health::Health,
     kernel::Compiled,
-    launch::ALIGNMENT,
-    operators::coop::{PlantedFault, Products},
-    queue::{Health, Pending},
+    product_engine::{PlantedFault, Products},
+    recording::Pending,
 };
 use gradscale_core::stats::FlushRule;
-use pollster::block_on;
 use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
@@ -17,6 +16,9 @@ use std::sync::{
 
 #[cfg(test)]
 mod tests;
+
+/// Alignment of bindings in bytes: the largest that WebGPU allows a device to require.
+pub(crate) const ALIGNMENT: u64 = 256;
 
 /// Device of the wgpu backend: a GPU with its queue, compiled pipelines and staging memory.
 #[derive(Debug)]
@@ -60,88 +62,14 @@ pub struct Wgpu {
 }
 
 impl Wgpu {
-    /// Opens the adapter with this index in [`crate::adapters`]. Kernels have run-time checks only in builds with debug
-    /// assertions.
-    ///
-    /// # Errors
-    /// [`Error::NoAdapter`], [`Error::NoDevice`], and errors of the first kernels.
-    pub fn new(index: usize) -> Result<Self, Error> {
-        Self::open(&Adapter::get(index)?, cfg!(debug_assertions))
-    }
-
-    /// Opens a device on an adapter; `checked` lets kernels check every index, divisor and loop. The environment
-    /// variable `GRADSCALE_WGPU_PRODUCTS` (`fastest`, `simt` or `cooperative`) chooses the engine of products.
-    ///
-    /// If the adapter offers cooperative matrices, they are tested and timed first: see [`Wgpu::product_engine_reason`].
-    ///
-    /// # Errors
-    /// [`Error::NoDevice`], [`Error::Engine`], and errors of the first kernels.
-    pub fn open(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
-        block_on(Self::open_async(adapter, checked))
-    }
-
-    /// Opens a device as [`Wgpu::open`] does, without blocking: where there is an event loop, as in a browser, a device
-    /// answers only once the program has returned to it. Errors that a browser tells late (a kernel that does not
-    /// compile, memory that is not there) are those of a later call; each call that reads waits for them.
-    ///
-    /// # Errors
-    /// As [`Wgpu::open`].
-    pub async fn open_async(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
-        Self::open_with_async(adapter, checked, EnginePreference::from_environment()?).await
-    }
-
-    /// Opens a device as [`Wgpu::open`] does, with a preference for an engine of products that overrides the
-    /// environment variable.
-    ///
-    /// # Errors
-    /// As [`Wgpu::open`].
-    pub fn open_with(adapter: &Adapter, checked: bool, preference: EnginePreference) -> Result<Self, Error> {
-        block_on(Self::open_with_async(adapter, checked, preference))
-    }
-
-    /// Opens a device as [`Wgpu::open_with`] does, without blocking, as [`Wgpu::open_async`].
-    ///
-    /// # Errors
-    /// As [`Wgpu::open`].
-    pub async fn open_with_async(
-        adapter: &Adapter, checked: bool, preference: EnginePreference,
-    ) -> Result<Self, Error> {
-        Self::open_planted(adapter, checked, preference, PlantedFault::None).await
-    }
-
-    pub(crate) async fn open_planted(
-        adapter: &Adapter, checked: bool, preference: EnginePreference, planted_fault: PlantedFault,
-    ) -> Result<Self, Error> {
-        let candidates = adapter.cooperative();
-        let offered = preference != EnginePreference::Simt && candidates.is_ok();
-        let mut opened = Self { planted_fault, ..Self::connect(adapter, checked, offered).await? };
-        let chosen = opened.choose_engine(candidates.clone(), preference, adapter.is_software()).await;
-        opened.products = match (chosen, candidates, preference) {
-            (Ok(products), _, _) => products,
-            // A driver that loses its device over cooperative matrices may well do without them.
-            (Err(Error::Lost(reason)), Ok(candidates), EnginePreference::Fastest) => {
-                opened = Self::connect(adapter, checked, false).await?;
-                let cause = RefusalCause::Failed(format!("the device is lost: {reason}"));
-                let refusals = candidates.first().map(|coop| Refusal { engine: coop.engine(), cause });
-                Products::simt(preference, EngineReason::Refused(refusals.into_iter().collect()))
-            }
-            (Err(error), _, _) => return Err(error),
-        };
-        // Launches of the self-test are not counted.
-        opened.launches_by_simt = AtomicU64::new(0);
-        opened.launches_by_coop = AtomicU64::new(0);
-        Ok(opened)
-    }
-
-    /// Opens a device whose engine of products is not yet chosen.
-    async fn connect(adapter: &Adapter, checked: bool, cooperative: bool) -> Result<Self, Error> {
-        let (device, queue) = adapter.open(cooperative).await?;
+    /// Returns a device on these handles of wgpu, with SIMT for all products, until it is probed.
+    pub(crate) fn from_handles(device: wgpu::Device, queue: wgpu::Queue, name: String, checked: bool) -> Self {
         let (health, limits) = (Health::watch(&device), device.limits());
         let subgroups = device.features().contains(wgpu::Features::SUBGROUP);
-        let mut opened = Self {
+        Self {
             device,
             queue,
-            name: adapter.name(),
+            name,
             checked,
             largest_binding: limits.max_storage_buffer_binding_size,
             subgroups,
@@ -164,9 +92,7 @@ impl Wgpu {
             dispatches: AtomicU64::new(0),
             launches_by_simt: AtomicU64::new(0),
             launches_by_coop: AtomicU64::new(0),
-        };
-        opened.probe().await?;
-        Ok(opened)
+        }
     }
 
     /// Returns the device with a limit on the bytes of a binding (256 at least). Larger tensors are bound through
@@ -233,6 +159,13 @@ impl Wgpu {
 
     pub(crate) const fn is_checked(&self) -> bool {
         self.checked
+    }
+
+    /// Runs `work` and returns the validation error that wgpu reported, if it did at once. Browsers report later: see
+    /// [`Health`].
+    pub(crate) fn capture_validation_error<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        let result = work();
+        self.health.capture_validation_error().map(|()| result)
     }
 
     /// Returns the maximum number of workgroups in one direction of a grid.
@@ -309,6 +242,16 @@ impl Wgpu {
         }
         let reason = "an operator must see that at once, and it is larger than the device's largest binding";
         Err(Error::OutOfMemory { bytes, reason: reason.into() })
+    }
+
+    /// Allocates a wgpu buffer of `size` bytes.
+    pub(crate) fn new_buffer(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
+        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+        let buffer = self.device().create_buffer(&descriptor);
+        match self.health.refused() {
+            None => Ok(buffer),
+            Some(reason) => Err(Error::OutOfMemory { bytes: size, reason }),
+        }
     }
 
     fn scratch_buffer(&self, cached: &Mutex<Option<wgpu::Buffer>>, bytes: u64) -> Result<wgpu::Buffer, Error> {

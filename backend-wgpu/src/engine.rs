@@ -1,4 +1,4 @@
-//! Engines of products: which one a device uses, and why.
+//! Public types about the engine of matrix products: preference, choice, its reason and timing.
 
 use core::{fmt, str::FromStr, time::Duration};
 

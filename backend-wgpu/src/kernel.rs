@@ -1,4 +1,4 @@
-//! Kernels: files of WGSL, put together, compiled when first needed, kept.
+//! Table of the kernels, and how the WGSL text of each is assembled from files.
 //!
 //! A kernel's text is [`prelude`] (core's numbers as constants, and grid.wgsl), the functions of its tensors, the files that
 //! it includes in order, `operand.wgsl` once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes
@@ -7,7 +7,6 @@
 //! An operand's type is a constant, so that a kernel has a variant for each type of each operand. Where that would be many
 //! for little, as of a bias, it is a parameter: `"bias" = "p.output.bias"` in the table below.
 
-use crate::{Error, Wgpu};
 use core::fmt::Write;
 use gradscale_core::{backend::ABI, scale};
 use std::collections::HashMap;
@@ -192,65 +191,6 @@ type Variant = (&'static str, u32, Vec<(&'static str, u32)>);
 /// Cache of compiled kernels, by name and by the values of their constants.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
-    modules: HashMap<(&'static str, u32), wgpu::ShaderModule>,
-    pipelines: HashMap<Variant, wgpu::ComputePipeline>,
-}
-
-impl Wgpu {
-    /// Returns the pipeline of a kernel with `windows` windows for each of its tensors, and values for its `override`
-    /// constants. Compiles it if it is new.
-    pub(crate) fn pipeline(
-        &self, kernel: &'static Kernel, windows: u32, constants: Vec<(&'static str, u32)>,
-    ) -> Result<wgpu::ComputePipeline, Error> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let key = (kernel.name, windows, constants);
-        if let Some(pipeline) = compiled.pipelines.get(&key) {
-            return Ok(pipeline.clone());
-        }
-        let failed = |error| match error {
-            Error::Failed(log) => Error::Kernel { name: kernel.name, log },
-            other => other,
-        };
-        let module = match compiled.modules.get(&(kernel.name, windows)) {
-            Some(module) => module.clone(),
-            None => {
-                let module = self.capture_validation_error(|| self.module(kernel, windows)).map_err(failed)?;
-                compiled.modules.insert((kernel.name, windows), module.clone());
-                module
-            }
-        };
-        let values: Vec<(&str, f64)> = key.2.iter().map(|&(name, value)| (name, f64::from(value))).collect();
-        let descriptor = wgpu::ComputePipelineDescriptor {
-            label: Some(kernel.name),
-            layout: None,
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: wgpu::PipelineCompilationOptions {
-                constants: &values,
-                // Kernels initialise the workgroup memory that they read.
-                zero_initialize_workgroup_memory: false,
-            },
-            cache: None,
-        };
-        let pipeline =
-            self.capture_validation_error(|| self.device().create_compute_pipeline(&descriptor)).map_err(failed)?;
-        compiled.pipelines.insert(key, pipeline.clone());
-        Ok(pipeline)
-    }
-
-    fn module(&self, kernel: &Kernel, windows: u32) -> wgpu::ShaderModule {
-        let text = if cfg!(target_family = "wasm") { Kernel::browser_text } else { Kernel::text };
-        let descriptor = wgpu::ShaderModuleDescriptor {
-            label: Some(kernel.name),
-            source: wgpu::ShaderSource::Wgsl(text(kernel, windows, self.has_subgroups()).into()),
-        };
-        let checks = if self.is_checked() {
-            wgpu::ShaderRuntimeChecks::checked()
-        } else {
-            wgpu::ShaderRuntimeChecks::unchecked()
-        };
-        // SAFETY: kernels stay inside their buffers for every valid descriptor, end all loops, and divide by no zero;
-        // the conformance suite runs them with checks too, and compares.
-        unsafe { self.device().create_shader_module_trusted(descriptor, checks) }
-    }
+    pub modules: HashMap<(&'static str, u32), wgpu::ShaderModule>,
+    pub pipelines: HashMap<Variant, wgpu::ComputePipeline>,
 }

@@ -2,9 +2,10 @@
 
 use crate::{
     Error, Memory, Table, Wgpu,
+    device::ALIGNMENT,
     kernel::{self, FIRST_OPERAND, Kernel},
     memory::Bytes,
-    queue::Launch,
+    recording::Launch,
 };
 use gradscale_core::{
     backend::{Buffer, DType, Store},
@@ -20,9 +21,6 @@ const MAX_STRIDED_WORKGROUPS: u32 = 2048;
 
 /// Bytes of the sums of a workgroup: four f32.
 const PARTIAL_SUMS_BYTES: u64 = 16;
-/// Alignment of bindings in bytes: the largest that WebGPU allows a device to require.
-pub(crate) const ALIGNMENT: u64 = 256;
-
 /// Launch of a kernel: its constants, parameters and bindings.
 pub(crate) struct KernelLaunch<'a> {
     kernel: &'static Kernel,

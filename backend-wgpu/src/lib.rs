@@ -15,14 +15,21 @@ mod backend;
 mod device;
 mod engine;
 mod error;
+mod health;
 mod kernel;
 mod launch;
 mod memory;
+mod open;
 mod operators;
+mod pipeline;
 mod probe;
+mod product_engine;
 mod queue;
+mod recording;
+mod self_test;
 mod table;
 mod timing;
+mod transfer;
 
 pub use adapter::{Adapter, adapters, adapters_async};
 pub use device::Wgpu;
@@ -31,7 +38,7 @@ pub use engine::{
 };
 pub use error::Error;
 pub use memory::Memory;
-pub use queue::Recording;
+pub use recording::Recording;
 pub use table::Table;
 
 /// Compiles the example of the README as a documentation test.

@@ -2,11 +2,8 @@
 //! f32 can be read at each vector index. Tensors that are allocated together are contiguous in one buffer, or in as few
 //! as the size of bindings allows.
 
-use crate::{
-    Error, Wgpu, kernel,
-    launch::{ALIGNMENT, KernelLaunch},
-};
-use gradscale_core::backend::{Buffer, DType, Data, DataMut};
+use crate::{Error, Wgpu, device::ALIGNMENT};
+use gradscale_core::backend::{Buffer, DType};
 
 /// Device memory of one type: a buffer, or a part of one.
 #[derive(Debug)]
@@ -59,10 +56,6 @@ impl Buffer for Memory {
 
 const USAGE: wgpu::BufferUsages =
     wgpu::BufferUsages::STORAGE.union(wgpu::BufferUsages::COPY_SRC).union(wgpu::BufferUsages::COPY_DST);
-
-/// Number of words between two offsets at which a binding may begin.
-const WORDS: u32 = 64;
-const _: () = assert!(WORDS as u64 * 4 == ALIGNMENT);
 
 /// Returns the size of a buffer for `bytes` bytes, padded to a multiple of 32.
 pub(crate) const fn padded(bytes: u64) -> u64 {
@@ -119,77 +112,6 @@ impl Wgpu {
         let buffer = self.new_buffer(4 * words.len() as u64, usage)?;
         self.queue().write_buffer(&buffer, 0, bytemuck::cast_slice(words));
         Ok(buffer)
-    }
-
-    /// Allocates a wgpu buffer of `size` bytes.
-    pub(crate) fn new_buffer(&self, size: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer, Error> {
-        let descriptor = wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
-        let buffer = self.device().create_buffer(&descriptor);
-        match self.health.refused() {
-            None => Ok(buffer),
-            Some(reason) => Err(Error::OutOfMemory { bytes: size, reason }),
-        }
-    }
-
-    pub(crate) fn write_memory(&self, src: Data<'_>, dst: &Memory) -> Result<(), Error> {
-        assert!(
-            src.dtype() == dst.dtype && src.len() <= dst.len,
-            "{:?}[{}] written to {:?}[{}]",
-            src.dtype(),
-            src.len(),
-            dst.dtype,
-            dst.len
-        );
-        let bytes: &[u8] = match src {
-            Data::F32(data) => bytemuck::cast_slice(data),
-            Data::F16(data) => bytemuck::cast_slice(data),
-            Data::U8(data) => data,
-            Data::U32(data) => bytemuck::cast_slice(data),
-        };
-        // Enqueued work must still read the old content.
-        self.flush()?;
-        let (whole, rest) = bytes.split_at(bytes.len() / 4 * 4);
-        if !whole.is_empty() {
-            self.queue().write_buffer(&dst.buffer, dst.start, whole);
-        }
-        if !rest.is_empty() {
-            let (mut word, mut mask) = ([0; 4], [0; 4]);
-            word[..rest.len()].copy_from_slice(rest);
-            mask[..rest.len()].fill(0xFF);
-            if src.len() == dst.len {
-                // After the end of a tensor there is only padding.
-                self.queue().write_buffer(&dst.buffer, dst.start + whole.len() as u64, &word);
-            } else {
-                let at = whole.len();
-                let start = at as u64 / ALIGNMENT * ALIGNMENT;
-                let params = [word_of(at / 4) % WORDS, u32::from_le_bytes(mask), u32::from_le_bytes(word)];
-                let part = dst.part(start, ALIGNMENT.min(dst.size - start));
-                self.launch(KernelLaunch::new(&kernel::PARTIAL_WORD_WRITE).params(params).part(3, part), 1)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) async fn read_memory(&self, src: &Memory, dst: DataMut<'_>) -> Result<(), Error> {
-        assert!(
-            src.dtype == dst.dtype() && dst.len() <= src.len,
-            "{:?}[{}] read into {:?}[{}]",
-            src.dtype,
-            src.len,
-            dst.dtype(),
-            dst.len()
-        );
-        let out: &mut [u8] = match dst {
-            DataMut::F32(data) => bytemuck::cast_slice_mut(data),
-            DataMut::F16(data) => bytemuck::cast_slice_mut(data),
-            DataMut::U8(data) => data,
-            DataMut::U32(data) => bytemuck::cast_slice_mut(data),
-        };
-        if out.is_empty() {
-            return self.flush();
-        }
-        let size = (out.len() as u64).next_multiple_of(4);
-        self.download(&[src.part(0, size)], |bytes| out.copy_from_slice(&bytes[..out.len()])).await
     }
 }
 

@@ -1,104 +1,20 @@
 //! Queue of launches. They are encoded into one submission when a caller waits or when there are enough of them, or kept as
 //! a recording.
 
-use crate::{Error, Wgpu, memory::Bytes};
-use futures_channel::oneshot;
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU32, Ordering::Relaxed},
+use crate::{
+    Error, Recording, Wgpu,
+    memory::Bytes,
+    recording::{Launch, Pending, encode},
 };
+use futures_channel::oneshot;
+use std::sync::{MutexGuard, PoisonError, atomic::Ordering::Relaxed};
 
 /// Maximum number of launches of a submission: enough to hide its cost, few enough that the device starts early.
 const MAX_LAUNCHES_PER_SUBMIT: usize = 512;
 
-/// Dispatch of a compute shader that waits for submission: pipeline, bindings and grid.
-#[derive(Clone, Debug)]
-pub(crate) struct Launch {
-    pub pipeline: wgpu::ComputePipeline,
-    pub bindings: wgpu::BindGroup,
-    pub grid: [u32; 3],
-    /// Skipped while the number is below the second one: launches that only some levels of detail need.
-    pub only: Option<(Arc<AtomicU32>, u32)>,
-}
-
-/// Recorded launches of a training step, which can be enqueued again.
-#[derive(Debug, Default)]
-pub struct Recording {
-    launches: Vec<Launch>,
-}
-
-impl Recording {
-    pub(crate) fn launches(&self) -> &[Launch] {
-        &self.launches
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Pending {
-    launches: Vec<Launch>,
-    /// Launches of the recording in progress, or `None` while nothing is recorded.
-    recording: Option<Vec<Launch>>,
-    /// True if launches are collected without a limit, because a caller puts timestamps around them.
-    is_held: bool,
-}
-
-/// Errors that the device's callbacks have reported. A lost device stays lost; any other error is returned once. Callbacks run
-/// inside the failing call, in browsers some time afterwards. Error scopes are not used, because one must wait for them.
-#[derive(Debug, Default)]
-pub(crate) struct Health {
-    lost: Mutex<Option<String>>,
-    failed: Mutex<Option<Error>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Health {
-    /// Registers callbacks with a device that store its errors.
-    pub fn watch(device: &wgpu::Device) -> Arc<Self> {
-        let health = Arc::new(Self::default());
-        let listener = health.clone();
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            let text = crate::error::chain(&error);
-            let error = match error {
-                wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { bytes: 0, reason: text },
-                _ => Error::Failed(text),
-            };
-            lock(&listener.failed).get_or_insert(error);
-        }));
-        let listener = health.clone();
-        device.set_device_lost_callback(move |reason, message| {
-            lock(&listener.lost).get_or_insert(format!("{reason:?}: {message}"));
-        });
-        health
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        if let Some(reason) = &*lock(&self.lost) {
-            return Err(Error::Lost(reason.clone()));
-        }
-        self.capture_validation_error()
-    }
-
-    /// Takes the reason of an out-of-memory error, if one was reported. Other errors stay, because a lost device may report its
-    /// loss later.
-    pub fn refused(&self) -> Option<String> {
-        match lock(&self.failed).take_if(|error| matches!(error, Error::OutOfMemory { .. })) {
-            Some(Error::OutOfMemory { reason, .. }) => Some(reason),
-            _ => None,
-        }
-    }
-
-    /// Takes the error that was reported since the last call.
-    fn capture_validation_error(&self) -> Result<(), Error> {
-        lock(&self.failed).take().map_or(Ok(()), Err)
-    }
-}
-
 impl Wgpu {
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        lock(&self.pending)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn enqueue(&self, launch: Launch) -> Result<(), Error> {
@@ -190,28 +106,5 @@ impl Wgpu {
             let wanted = launch.only.as_ref().is_none_or(|(now, least)| now.load(Relaxed) >= *least);
             if wanted { self.enqueue(launch.clone()) } else { Ok(()) }
         })
-    }
-}
-
-/// Encodes all launches into one pass. wgpu inserts barriers where they are needed.
-pub(crate) fn encode(launches: &[Launch], encoder: &mut wgpu::CommandEncoder) {
-    if launches.is_empty() {
-        return;
-    }
-    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-    for launch in launches {
-        let [x, y, z] = launch.grid;
-        pass.set_pipeline(&launch.pipeline);
-        pass.set_bind_group(0, &launch.bindings, &[]);
-        pass.dispatch_workgroups(x, y, z);
-    }
-}
-
-impl Wgpu {
-    /// Runs `work` and returns the validation error that wgpu reported, if it did at once. Browsers report later: see
-    /// [`Health`].
-    pub(crate) fn capture_validation_error<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
-        let result = work();
-        self.health.capture_validation_error().map(|()| result)
     }
 }

@@ -1,6 +1,6 @@
 //! Timing of work by timestamps of the device.
 
-use crate::{Error, Memory, Recording, Wgpu, memory::Bytes, queue::encode};
+use crate::{Error, Memory, Recording, Wgpu, memory::Bytes, recording::encode};
 use core::time::Duration;
 use pollster::block_on;
 

@@ -27,7 +27,7 @@ fn checked(kernel: &Kernel, windows: u32, subgroups: bool, value: f64) -> Result
     let (module, info) = process_overrides(&module, &info, Some(entry), &constants).map_err(|error| said(&error))?;
     let shared: u32 = module.global_variables.iter().map(|(_, variable)| shared_bytes(&module, variable)).sum();
     assert!(
-        shared <= if coop { crate::operators::coop::WORKGROUP_MEMORY_BYTES } else { 16384 },
+        shared <= if coop { crate::product_engine::WORKGROUP_MEMORY_BYTES } else { 16384 },
         "{} needs {shared} bytes of workgroup memory",
         kernel.name
     );

@@ -1,4 +1,4 @@
-//! Functions of two numbers.
+//! Element-wise functions of two tensors.
 
 use super::unary::function;
 use crate::{

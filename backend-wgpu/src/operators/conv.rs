@@ -1,4 +1,4 @@
-//! Convolutions and their gradients.
+//! Convolutions and their gradients, as implicit GEMMs.
 
 use crate::{
     Error, Memory, Wgpu, kernel,

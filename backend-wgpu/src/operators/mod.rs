@@ -1,8 +1,8 @@
-//! Operators: each file turns a descriptor into calls of kernels.
+//! Operators: each file converts a descriptor to launches of kernels.
 
 mod binary;
 mod conv;
-pub(crate) mod coop;
+mod coop;
 mod copy;
 mod cross_entropy;
 mod ctc;

@@ -1,4 +1,4 @@
-//! Boxes of images, resampled to one size.
+//! RoIAlign: boxes of images, resampled to one size by bilinear interpolation.
 
 use crate::{
     Error, Memory, Wgpu, kernel,

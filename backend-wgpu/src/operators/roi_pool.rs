@@ -1,4 +1,4 @@
-//! Boxes of images, the largest value of each part.
+//! RoI max pooling: the largest value of each bin of a box.
 
 use crate::{
     Error, Memory, Wgpu,

@@ -1,4 +1,4 @@
-//! Rows of a table by index.
+//! Gather and scatter of rows by index (embedding lookup and its gradient).
 
 use crate::{
     Error, Memory, Wgpu, kernel,

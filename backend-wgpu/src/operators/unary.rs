@@ -1,4 +1,4 @@
-//! Functions of one number.
+//! Element-wise functions of one tensor.
 
 use crate::{
     Error, Memory, Wgpu, kernel,
