@@ -200,6 +200,6 @@ mod tests {
             assert_eq!(text.parse::<EnginePreference>().ok(), Some(preference), "{text}");
         }
         let error = "tensor".parse::<EnginePreference>().expect_err("no such engine").to_string();
-        assert!(error.contains("GRADSCALE_WGPU_PRODUCTS is tensor") && error.contains("cooperative"), "{error}");
+        assert!(error.contains("GRADSCALE_WGPU_PRODUCTS must be fastest, simt or cooperative, not tensor"), "{error}");
     }
 }
