@@ -44,6 +44,7 @@ CHAPTERS = {
     "Results": [
         ("Where one loss scale fails", "docs/natural.md"),
         ("What became of the claims", "docs/claims.md"),
+        ("Regimes that people meet", "docs/regimes.md"),
         ("Science", "docs/science.md"),
         ("Workloads", "docs/workloads.md"),
         ("Beside PyTorch", "docs/against-pytorch.md"),
