@@ -39,8 +39,8 @@ pub struct DataOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces: Option<u16>,
-    /// For text: words, separated by blanks and with an end-of-line token, or characters [default: words if the text
-    /// contains <unk>, as wikitext does, or else characters]
+    /// For text: words, separated by blanks and with an end-of-line token, or characters [default: words if unknown
+    /// words are marked in the text, as in wikitext, else characters]
     #[arg(long, value_name = "words|characters")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
