@@ -1,4 +1,4 @@
-//! BufferIds launches: operations of a device with buffer ids.
+//! Launches of a compiled program: operations of a device, whose operands are buffer ids.
 
 use crate::optim::MOST_STATES;
 use gradscale_core::{
