@@ -99,7 +99,7 @@ fn comparing_shows_distances_over_seeds() {
         assert_eq!(run["losses"]["G"].as_array().expect("losses").len(), 3);
         // Ten steps are too few for any result, and the doubts report that.
         assert!(run["doubts"].as_array().expect("doubts").iter().any(|doubt| {
-            doubt.as_str().is_some_and(|doubt| doubt.contains("all images that are made are nearly the same"))
+            doubt.as_str().is_some_and(|doubt| doubt.contains("all generated images are nearly the same"))
         }));
     }
     let plan = done(at, &["plan", "--task", "generate"]);
