@@ -139,8 +139,8 @@ def test_what_has_no_exponent_is_refused_by_name():
         r"aten::mul writes a scaled gradient into a plain float16": lambda g: torch.mul(g, 2, out=torch.empty(16, 8).half()),
         r"view.dtype reads the bits": lambda g: g.view(torch.int16),
         r"set_ changes the memory": lambda g: g.set_(torch.zeros(3).half()),
-        r"aten::mul makes \(16, 8\) of the shape \(3,\)": lambda g: torch.mul(g, 2, out=g.new_empty(3)),
-        r"has no memory of its own.*g.unscaled\(\)": lambda g: g.data_ptr(),
+        r"aten::mul changes the shape \(3,\) of a gradient to \(16, 8\): pass g.unscaled": lambda g: torch.mul(g, 2, out=g.new_empty(3)),
+        r"has no memory that can be addressed: use g.unscaled\(\)": lambda g: g.data_ptr(),
         r"Cannot access data pointer|no memory": lambda g: torch.utils.dlpack.to_dlpack(g),
     }
     for words, change in refused.items():
@@ -163,7 +163,7 @@ def test_a_write_into_a_conjugated_view_is_refused(view):
         z.register_hook(silent(change))
         return z.abs()
 
-    with pytest.raises(RuntimeError, match="aten::mul_ writes into a conjugated view of a gradient: give it g.unscaled"):
+    with pytest.raises(RuntimeError, match="aten::mul_ writes into a conjugated view of a gradient: pass g.unscaled"):
         trained(function, drawn(16, 6), 0)
 
 
