@@ -135,7 +135,7 @@ fn what_is_wrong_is_said_in_a_line() {
     refused(at, &format!("{train} --crop 16"), "train/n0000/0.JPEG: ");
     for (arguments, said) in [
         ("--network vgg-16 --task segnet", "--network vgg-16: is for --task classify, not for segnet"),
-        ("--network mlp --size paper", "--size paper: mlp is of no paper"),
+        ("--network mlp --size paper", "--size paper: mlp has no paper size"),
         ("--network alexnet --size paper --width 8", "--width 8: the paper's network has 64"),
         ("--size large", "must be small or paper"),
         ("--task segnet --crop 32 --data data", "--crop is for --task classify"),
