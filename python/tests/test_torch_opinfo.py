@@ -225,7 +225,8 @@ def test_the_oracle_sees_a_wrong_gradient(monkeypatch):
     """With complex results that are not scaled, which was once the case."""
     from gradscale.torch import rules
 
-    assert failures(OPERATORS["fft.rfft"]) == ([], 2)
+    found, compared = failures(OPERATORS["fft.rfft"])
+    assert not found and compared >= 2
     wrapped = rules._wrapped
     monkeypatch.setattr(rules, "_wrapped", lambda out, *rest: out if isinstance(out, torch.Tensor) and out.is_complex() else wrapped(out, *rest))
     found, _ = failures(OPERATORS["fft.rfft"])

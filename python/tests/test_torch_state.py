@@ -138,6 +138,26 @@ def test_a_state_that_is_loaded_between_backward_and_update(late, saved_after, s
     assert all(map(torch.equal, [p.grad for p in models[0].parameters()], [p.grad for p in models[1].parameters()]))
 
 
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_a_recurrent_layer_that_is_the_model(kind):
+    """Its forward is replaced twice: it computes in f32, and its results are scaled."""
+    torch.manual_seed(0)
+    model, x = kind(4, 5), torch.randn(3, 2, 4)
+    attributes, plain = set(model.__dict__), model(x)[0]
+    gs = attach(model)
+    twin, loaded = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    assert torch.equal(loaded(x)[0], plain) and set(loaded.__dict__) == attributes
+    for one in (model, twin):
+        (one(x)[0].square().mean() * 2.0**-30).backward()
+        gs.update()
+    assert all(map(torch.equal, [p.grad for p in model.parameters()], [p.grad for p in twin.parameters()]))
+    with torch.no_grad():
+        twin.weight_ih_l0.zero_()
+    assert not torch.equal(twin(x)[0], model(x)[0])
+    gs.detach()
+    assert torch.equal(model(x)[0], plain) and set(model.__dict__) == attributes
+
+
 def test_a_hypernetwork():
     torch.manual_seed(0)
 

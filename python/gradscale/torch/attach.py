@@ -73,7 +73,10 @@ class Forward:
         """Replaces ``forward``, and returns a function that restores it. A pickled module has its original
         ``forward``; a deep copy has a replaced one too."""
         own = self, self._state, self._copy, self._replicate
-        self.module.__dict__.update(zip(_OWN, own))
+        attributes = self.module.__dict__
+        # A recurrent layer that is itself the model has two replacements: the outer one restores those of the inner one.
+        self._replaced = {name: attributes[name] for name in _OWN if name in attributes}
+        attributes.update(zip(_OWN, own))
         self.ended = False
         return self._undo
 
@@ -83,8 +86,7 @@ class Forward:
         if module is not None and module.__dict__.get("forward") is self:
             for name in _OWN:
                 del module.__dict__[name]
-            if self.before is not None:
-                module.forward = self.before
+            module.__dict__.update(self._replaced)
 
     def _state(self):
         written = getattr(type(self.module), "__getstate__", None)
@@ -93,14 +95,19 @@ class Forward:
         if not isinstance(state, dict) or state.get("forward") is not self:
             return state
         state = {name: value for name, value in state.items() if name not in _OWN}
-        return state if self.before is None else {**state, "forward": self.before}
+        before = self.before
+        while isinstance(before, Forward):
+            before = before.before
+        return state if before is None else {**state, "forward": before}
 
     def _replicate(self):
         """Creates a replica for ``DataParallel``: an object of its own, whose ``forward`` is replaced likewise."""
         replica = type(self.module)._replicate_for_data_parallel(self.module)
         for name in _OWN:
             del replica.__dict__[name]
-        if self.before is not None:
+        if isinstance(self.before, Forward):
+            self.before.on(replica).put()
+        elif self.before is not None:
             replica.forward = self.before
         twin = self.on(replica)
         twin.device = self.device_type()
