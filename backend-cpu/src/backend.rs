@@ -9,7 +9,7 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Launch, OnDevice},
     stats::{FlushRule, Stats},
 };
 use std::time::{Duration, Instant};
@@ -96,12 +96,12 @@ impl Backend for Cpu {
         Memory::new(dtype, len)
     }
 
-    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> DeviceResult<Self> {
         dst.write(src);
         Ok(())
     }
 
-    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> DeviceResult<Self> {
         src.read(dst);
         Ok(())
     }
@@ -110,21 +110,21 @@ impl Backend for Cpu {
         Ok(Table::new(slots, hyperparameters))
     }
 
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> DeviceResult<Self> {
         table.upload(control, clear);
         Ok(())
     }
 
     async fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         out.copy_from_slice(&table.rows()[indices(rows)]);
         values.iter_mut().zip(scalars).for_each(|(value, scalar)| *value = scalar.f32()[0]);
         Ok(())
     }
 
     /// Measures with the host's clock, because a launch has finished when it returns.
-    fn time(&self, times: &mut [Duration], mut work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
+    fn time(&self, times: &mut [Duration], mut work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, Error> {
         for (i, time) in times.iter_mut().enumerate() {
             let start = Instant::now();
             work(i)?;
@@ -133,7 +133,7 @@ impl Backend for Cpu {
         Ok(true)
     }
 
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, y),
             Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, y),

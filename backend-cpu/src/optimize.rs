@@ -11,7 +11,7 @@ use gradscale_core::{
     backend::Param,
     ops::{Optimizer, Rule, Step},
     stats::Stats,
-    step::found_inf,
+    step_outcome::found_inf,
 };
 use half::f16;
 

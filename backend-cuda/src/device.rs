@@ -13,7 +13,7 @@ use crate::{
 use bytemuck::{NoUninit, cast_slice, cast_slice_mut};
 use core::{ops::Range, time::Duration};
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Invitation, Launch, OnDevice, Wire},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, GradReduce, Launch, OnDevice, UniqueId},
     stats::{FlushRule, Stats},
 };
 use half::slice::HalfFloatSliceExt;
@@ -172,19 +172,19 @@ impl Backend for Cuda {
         Memory::new(&self.gpu, dtype, len)
     }
 
-    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> DeviceResult<Self> {
         let at = dst.expect_len(src.len()).typed_address(src.dtype());
         // SAFETY: `dst` holds as many elements of that type.
         unsafe { self.gpu.copy_in(bytes_of(src), at) }
     }
 
-    fn prefetch(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+    fn prefetch(&self, src: Data<'_>, dst: &mut Memory) -> DeviceResult<Self> {
         let at = dst.expect_len(src.len()).prefetch_address(src.dtype());
         // SAFETY: as above.
         unsafe { self.gpu.upload_async(bytes_of(src), at) }
     }
 
-    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> DeviceResult<Self> {
         let at = src.expect_len(dst.len()).typed_address(dst.dtype());
         let bytes: &mut [u8] = match dst {
             DataMut::F32(dst) => cast_slice_mut(dst),
@@ -200,14 +200,14 @@ impl Backend for Cuda {
         Table::new(&self.gpu, slots, hyperparameters)
     }
 
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> DeviceResult<Self> {
         table.upload(control, clear)?;
         self.gpu.mark()
     }
 
     async fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let (at, len) = table.row_range(&rows);
         let mut bytes = vec![0; len];
         let mut parts = vec![(at, &mut bytes[..])];
@@ -221,7 +221,7 @@ impl Backend for Cuda {
         table.decode_rows(&rows, &bytes, out)
     }
 
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<GpuRecording>, Error> {
+    fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<GpuRecording>, Error> {
         self.gpu.start_recording()?;
         self.recording.store(true, Relaxed);
         let result = work();
@@ -231,17 +231,17 @@ impl Backend for Cuda {
         recording.map(Some)
     }
 
-    fn repeat(&self, step: &GpuRecording) -> Done<Self> {
+    fn replay(&self, step: &GpuRecording) -> DeviceResult<Self> {
         // SAFETY: the trait's promise: buffers and table still live. Scratch memory lives as long as the device.
         unsafe { self.gpu.repeat(step) }
     }
 
     /// Times each piece of work by two events around it.
-    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, Error> {
         self.gpu.time(times, work).map(|()| true)
     }
 
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, &y),
             Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, &y),
@@ -268,19 +268,19 @@ impl Backend for Cuda {
         }
     }
 
-    fn reaches_by(&self) -> Option<&'static str> {
+    fn collective_backend(&self) -> Option<&'static str> {
         self.collective_backend()
     }
 
-    fn invite(&self) -> Result<Invitation, Error> {
+    fn new_unique_id(&self) -> Result<UniqueId, Error> {
         nccl::create_unique_id()
     }
 
-    fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
-        self.join_ranks(invitation, rank, ranks)
+    fn init_rank(&mut self, unique_id: &UniqueId, rank: u32, ranks: u32) -> DeviceResult<Self> {
+        self.join_ranks(unique_id, rank, ranks)
     }
 
-    fn wire(&self, part: Wire<'_, Memory>) -> Done<Self> {
+    fn grad_reduce(&self, part: GradReduce<'_, Memory>) -> DeviceResult<Self> {
         self.run_grad_reduce(part)
     }
 }

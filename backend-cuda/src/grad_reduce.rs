@@ -9,7 +9,7 @@ use crate::{
     rank_connection::{GradFormat, RankConnection, ReduceBuffers},
 };
 use bytemuck::{Pod, Zeroable};
-use gradscale_core::backend::{Buffer, DType, Invitation, Wire};
+use gradscale_core::backend::{Buffer, DType, GradReduce, UniqueId};
 use std::sync::PoisonError;
 
 /// Values of a rank's share: no kernel or message begins in the middle of a word of the memory.
@@ -35,17 +35,17 @@ impl Cuda {
         (self.nccl && is_present()).then_some("NCCL")
     }
 
-    pub(crate) fn join_ranks(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Result<(), Error> {
-        let nccl = Nccl::join(&self.gpu, invitation, rank, ranks)?;
+    pub(crate) fn join_ranks(&mut self, unique_id: &UniqueId, rank: u32, ranks: u32) -> Result<(), Error> {
+        let nccl = Nccl::join(&self.gpu, unique_id, rank, ranks)?;
         *self.connection.get_mut().unwrap_or_else(PoisonError::into_inner) =
             Some(RankConnection { buffers: None, nccl });
         Ok(())
     }
 
-    pub(crate) fn run_grad_reduce(&self, part: Wire<'_, Memory>) -> Result<(), Error> {
+    pub(crate) fn run_grad_reduce(&self, part: GradReduce<'_, Memory>) -> Result<(), Error> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = connection.as_mut().ok_or(Error::Unsupported("wire without other ranks"))?;
-        if let Wire::Begin { len, parts, exact } = part {
+        if let GradReduce::Init { len, parts, exact } = part {
             return self.begin_grad_reduce(connection, len, parts, exact);
         }
         let Some(buffers) = &connection.buffers else { return Err(Error::Unsupported("wire before it has begun")) };
@@ -61,8 +61,8 @@ impl Cuda {
         };
         let total = buffers.values_per_rank * connection.nccl.ranks;
         match part {
-            Wire::Begin { .. } => Ok(()),
-            Wire::Add { at, len, values, exponent } => {
+            GradReduce::Init { .. } => Ok(()),
+            GradReduce::Accumulate { at, len, values, exponent } => {
                 assert!(at + len <= total, "{len} gradients at {at} of {total}");
                 // Elements without an exponent are sent as zeros.
                 let exponent = if buffers.format == GradFormat::F32 { Some(0) } else { exponent };
@@ -74,11 +74,11 @@ impl Cuda {
                     GradReduceParams { from, to, count: len as u64, exponent, ..template },
                 )
             }
-            Wire::Mean => {
+            GradReduce::AllReduceMean => {
                 self.reduce_means(&connection.nccl, buffers, template)?;
                 connection.nccl.wait()
             }
-            Wire::Take { at, len, values, exponent } => {
+            GradReduce::Read { at, len, values, exponent } => {
                 assert!(at + len <= total, "{len} means at {at} of {total}");
                 let (from, bytes) = match buffers.format {
                     GradFormat::F16 | GradFormat::FixedPoint => (&buffers.means, 2),

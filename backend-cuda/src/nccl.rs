@@ -6,7 +6,7 @@
 use crate::{Error, gpu::Gpu};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use cudarc::driver::sys::CUstream;
-use gradscale_core::backend::Invitation;
+use gradscale_core::backend::UniqueId;
 use libloading::Library;
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ const LIBRARY_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 /// Identity of a group of ranks in NCCL: `ncclUniqueId`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct UniqueId(Invitation);
+struct NcclUniqueId(UniqueId);
 
 /// Handle of an NCCL communicator: `ncclComm_t`.
 type Comm = *mut c_void;
@@ -54,8 +54,8 @@ macro_rules! functions {
 }
 
 functions! {
-    unique_id: b"ncclGetUniqueId", fn(*mut UniqueId) -> Status;
-    init: b"ncclCommInitRank", fn(*mut Comm, c_int, UniqueId, c_int) -> Status;
+    unique_id: b"ncclGetUniqueId", fn(*mut NcclUniqueId) -> Status;
+    init: b"ncclCommInitRank", fn(*mut Comm, c_int, NcclUniqueId, c_int) -> Status;
     destroy: b"ncclCommDestroy", fn(Comm) -> Status;
     abort: b"ncclCommAbort", fn(Comm) -> Status;
     async_error: b"ncclCommGetAsyncError", fn(Comm, *mut Status) -> Status;
@@ -103,9 +103,9 @@ fn nccl_error(functions: &Functions, comm: Comm, status: Status, doing: &'static
 ///
 /// # Errors
 /// No library, or its own.
-pub(crate) fn create_unique_id() -> Result<Invitation, Error> {
+pub(crate) fn create_unique_id() -> Result<UniqueId, Error> {
     let functions = load_functions()?;
-    let mut id = UniqueId([0; 128]);
+    let mut id = NcclUniqueId([0; 128]);
     // SAFETY: the memory is this function's own.
     match unsafe { (functions.unique_id)(&raw mut id) } {
         SUCCESS => Ok(id.0),
@@ -136,13 +136,13 @@ impl Nccl {
     ///
     /// # Errors
     /// No library, or its own: two ranks on one GPU are among them.
-    pub fn join(gpu: &Arc<Gpu>, invitation: &Invitation, rank: u32, ranks: u32) -> Result<Self, Error> {
+    pub fn join(gpu: &Arc<Gpu>, unique_id: &UniqueId, rank: u32, ranks: u32) -> Result<Self, Error> {
         let functions = load_functions()?;
         gpu.enter()?;
         let mut comm: Comm = core::ptr::null_mut();
         let number = |number: u32| c_int::try_from(number).unwrap_or(c_int::MAX);
         // SAFETY: the memory is this function's own, and the GPU's context is current.
-        let status = unsafe { (functions.init)(&raw mut comm, number(ranks), UniqueId(*invitation), number(rank)) };
+        let status = unsafe { (functions.init)(&raw mut comm, number(ranks), NcclUniqueId(*unique_id), number(rank)) };
         if status != SUCCESS {
             return Err(nccl_error(functions, core::ptr::null_mut(), status, "join other GPUs"));
         }

@@ -87,7 +87,7 @@ fn a_recording_whose_memory_was_freed() {
     work().expect("what is recorded has run once");
     let recording = device.record(work).expect("a recording").expect("this device records");
     drop(x);
-    device.repeat(&recording).expect("it is enqueued");
+    device.replay(&recording).expect("it is enqueued");
     let control = Control { exponents: &[0; 2], hyperparameters: &[], seed: 0, detail: Detail::None };
     device.upload(&control, 0..0, &mut table).expect("an upload");
     drop(y);

@@ -44,7 +44,7 @@ fn segnet() {
 #[test]
 fn ranks() {
     let Some(first) = gpu() else { return };
-    if gradscale_core::backend::Backend::reaches_by(&first).is_none() {
+    if gradscale_core::backend::Backend::collective_backend(&first).is_none() {
         println!("SKIPPED: libnccl.so.2 is not installed");
         return;
     }

@@ -69,5 +69,5 @@ fn two_ranks_of_one_gpu_go_through_the_host() {
         let GradTransport::Host(Some(why)) = route else { panic!("{route:?}") };
         assert_eq!(why, "rank 0: NCCL failed to join other GPUs: invalid usage: Duplicate GPU detected");
     }
-    assert_eq!(devices[0]().without_nccl().reaches_by(), None);
+    assert_eq!(devices[0]().without_nccl().collective_backend(), None);
 }

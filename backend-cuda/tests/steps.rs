@@ -88,10 +88,10 @@ fn a_read_back_does_not_wait_for_the_next_batch() {
     let mut rows = [Stats::new(gradscale_core::stats::Convention::FP16, 0, Detail::None); 2];
     for (round, value) in [3.0, 5.0, 7.0, 9.0, 11.0].into_iter().enumerate() {
         device.upload(&control, 0..2, &mut table).expect("an upload");
-        device.repeat(&of_x).expect("repeated");
+        device.replay(&of_x).expect("repeated");
         device.prefetch(Data::F32(&[value; 9]), &mut ahead).expect("sent");
         // The update and its read-back.
-        device.repeat(&of_x).expect("repeated");
+        device.replay(&of_x).expect("repeated");
         let mut scalar = [0.0];
         pollster::block_on(device.collect(&table, 0..2, &mut rows, &[&other], &mut scalar)).expect("collected");
         assert_eq!((scalar, waiting()), ([2.0], 1), "round {round}");
@@ -101,7 +101,7 @@ fn a_read_back_does_not_wait_for_the_next_batch() {
                 assert_eq!(read(&y), 2.0 * value);
             }
             1 => {
-                device.repeat(&of_ahead).expect("repeated");
+                device.replay(&of_ahead).expect("repeated");
                 assert_eq!(read(&y), 2.0 * value);
             }
             2 => assert_eq!(read(&ahead), value),

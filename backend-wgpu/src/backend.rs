@@ -6,7 +6,7 @@ use crate::{
 };
 use core::{ops::Range, time::Duration};
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, EngineAvailability, Launch, OnDevice},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, EngineAvailability, Launch, OnDevice},
     stats::Stats,
 };
 
@@ -33,15 +33,15 @@ impl Backend for Wgpu {
         self.new_memory(dtype, len)
     }
 
-    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Memory>) -> Done<Self> {
+    fn alloc_group(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Memory>) -> DeviceResult<Self> {
         self.new_memories(dtype, lens, buffers)
     }
 
-    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> DeviceResult<Self> {
         self.write_memory(src, dst)
     }
 
-    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> DeviceResult<Self> {
         self.read_memory(src, dst).await
     }
 
@@ -49,30 +49,30 @@ impl Backend for Wgpu {
         self.new_table(slots, hyperparameters)
     }
 
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> DeviceResult<Self> {
         self.upload_control(control, clear, table)
     }
 
     async fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         self.collect_rows(table, rows, out, scalars, values).await
     }
 
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Recording>, Error> {
+    fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<Recording>, Error> {
         self.start_recording();
         let done = work();
         let recording = self.end_recording();
         done.map(|()| Some(recording))
     }
 
-    fn repeat(&self, step: &Recording) -> Done<Self> {
+    fn replay(&self, step: &Recording) -> DeviceResult<Self> {
         self.replay(step)
     }
 
     /// Measures each piece of work by two timestamps; returns `false` without them, and in browsers, where nothing can
     /// wait.
-    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Error> {
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, Error> {
         self.time_each(times, work)
     }
 
@@ -89,7 +89,7 @@ impl Backend for Wgpu {
         }
     }
 
-    fn select_product_engine(&mut self, name: &str) -> Done<Self> {
+    fn select_product_engine(&mut self, name: &str) -> DeviceResult<Self> {
         let engine = self
             .products
             .find_engine(name)
@@ -101,7 +101,7 @@ impl Backend for Wgpu {
         Ok(())
     }
 
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, &y),
             Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, &y),

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use gradscale_core::{
-    site::{Calls, Memory, Site, SiteConfig, StepEnd, Trigger, WORDS},
+    site::{Calls, Memory, Site, SiteConfig, SiteOutcome, Trigger, WORDS},
     solve::{Choice, LimitedBy, NoDecision},
 };
 
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn gs_site_config_init(config: *mut gs_site_config) -> gs_
         history: gs_history::GS_HISTORY_RING as u32,
         gamma: f64::from(usual.exact.ppm()) / 1e6,
         window: usual.exact.window(),
-        headroom: usual.exact.room(),
+        headroom: usual.exact.headroom(),
         outliers: 0,
         reserved: 0,
     };
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site
                     _ => return Err(GS_ERROR_ENUM),
                 },
                 outliers: (given.outliers != 0).then_some(given.outliers),
-                exact: usual.exact.with_gamma(given.gamma)?.with_window(given.window)?.with_room(given.headroom)?,
+                exact: usual.exact.with_gamma(given.gamma)?.with_window(given.window)?.with_headroom(given.headroom)?,
                 ..usual
             },
         };
@@ -291,10 +291,10 @@ pub unsafe extern "C" fn gs_site_decide(
 pub unsafe extern "C" fn gs_site_finish(site: *mut gs_site, row: *const gs_row, outcome: u32) -> gs_status {
     answer(|| {
         let end = match outcome {
-            n if n == gs_site_outcome::GS_SITE_STEPPED as u32 => StepEnd::Stepped,
-            n if n == gs_site_outcome::GS_SITE_SKIPPED as u32 => StepEnd::SkippedHere,
-            n if n == gs_site_outcome::GS_SITE_SKIPPED_DOWNSTREAM as u32 => StepEnd::SkippedAfter,
-            n if n == gs_site_outcome::GS_SITE_ROLLED_BACK as u32 => StepEnd::Void,
+            n if n == gs_site_outcome::GS_SITE_STEPPED as u32 => SiteOutcome::Stepped,
+            n if n == gs_site_outcome::GS_SITE_SKIPPED as u32 => SiteOutcome::Skipped,
+            n if n == gs_site_outcome::GS_SITE_SKIPPED_DOWNSTREAM as u32 => SiteOutcome::SkippedDownstream,
+            n if n == gs_site_outcome::GS_SITE_ROLLED_BACK as u32 => SiteOutcome::RolledBack,
             _ => return Err(GS_ERROR_ENUM),
         };
         // SAFETY: promised by the caller.

@@ -183,7 +183,7 @@ impl From<ConfigError> for gs_status {
         match error {
             ConfigError::Gamma(_) => GS_ERROR_GAMMA,
             ConfigError::Window(_) => GS_ERROR_WINDOW,
-            ConfigError::Room(_) => GS_ERROR_HEADROOM,
+            ConfigError::Headroom(_) => GS_ERROR_HEADROOM,
             ConfigError::Interval => GS_ERROR_INTERVAL,
             ConfigError::Outliers(_) => GS_ERROR_OUTLIERS,
             _ => GS_ERROR_OTHER,

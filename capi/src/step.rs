@@ -7,8 +7,8 @@ use crate::{
     status::{answer, gs_status},
 };
 use gradscale_core::{
-    site::{Calls, StepEnd},
-    step::{self, Blame, Kind},
+    site::{Calls, SiteOutcome},
+    step_outcome::{self, FirstNonFinite, NonFiniteKind},
 };
 
 /// Next action of the training loop after a step.
@@ -70,22 +70,23 @@ pub unsafe extern "C" fn gs_step_end(
         checked(outcome, 1)?;
         let open = |(site, row): (&gs_site, &gs_row)| -> Result<_, gs_status> { Ok((site.open()?, row.open()?)) };
         let opened = || sites.iter().zip(rows).map(open);
-        let mut blame: Option<Blame> = None;
+        let mut blame: Option<FirstNonFinite> = None;
         for (at, pair) in opened().enumerate() {
             let (_, row) = pair?;
             if blame.is_none() {
-                blame = step::blame([row.counts()]).map(|blame| Blame { site: at, ..blame });
+                blame = step_outcome::find_first_non_finite([row.counts()])
+                    .map(|blame| FirstNonFinite { site: at, ..blame });
             }
         }
         let blamed = blame.and_then(|blame| opened().nth(blame.site)).transpose()?;
         let stepped = found_inf == 0;
         let (mut again, mut lost, mut excess) = (false, false, 0);
         if let (Some((site, row)), Some(blame), false) = (&blamed, blame, stepped) {
-            let outlier = blame.kind != Kind::Nan && site.is_outlier(row);
-            if !outlier && site.config().repeats() && step::may_repeat(site.config().calls, failed_attempts) {
+            let outlier = blame.kind != NonFiniteKind::Nan && site.is_outlier(row);
+            if !outlier && site.config().repeats() && step_outcome::may_repeat(site.config().calls, failed_attempts) {
                 again = repeatable != 0;
                 lost = !again;
-                excess = site.excess(row);
+                excess = site.bits_above_history(row);
             }
         }
         let next = match (stepped, again) {
@@ -95,9 +96,9 @@ pub unsafe extern "C" fn gs_step_end(
         };
         let nonfinite = match blame.map(|blame| blame.kind) {
             None => gs_nonfinite::GS_NONFINITE_NONE,
-            Some(Kind::Overflow) => gs_nonfinite::GS_NONFINITE_OVERFLOW,
-            Some(Kind::Infinite) => gs_nonfinite::GS_NONFINITE_INFINITE,
-            Some(Kind::Nan) => gs_nonfinite::GS_NONFINITE_NAN,
+            Some(NonFiniteKind::Overflow) => gs_nonfinite::GS_NONFINITE_OVERFLOW,
+            Some(NonFiniteKind::Infinite) => gs_nonfinite::GS_NONFINITE_INFINITE,
+            Some(NonFiniteKind::Nan) => gs_nonfinite::GS_NONFINITE_NAN,
         };
         let first = blame.map_or(count, |blame| blame.site) as u64;
 
@@ -105,16 +106,16 @@ pub unsafe extern "C" fn gs_step_end(
             let (mut site, row) = (place.open()?, row.open()?);
             let behind = !stepped && blame.is_some_and(|blame| at > blame.site);
             if behind && site.config().calls == Calls::Several {
-                site.expect(excess);
+                site.assume_upstream_growth(excess);
             }
             if again {
                 site.repeat(&row);
             } else {
                 // A batch that no exponent cures says nothing about the next.
                 let void = site.config().repeats() && !lost;
-                let end = step::end(stepped, void, blame, at);
-                if end == StepEnd::SkippedAfter {
-                    site.learn(excess);
+                let end = step_outcome::site_outcome(stepped, void, blame, at);
+                if end == SiteOutcome::SkippedDownstream {
+                    site.limit_from_upstream(excess);
                 }
                 site.finish(&row, end);
             }

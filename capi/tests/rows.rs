@@ -6,7 +6,7 @@ use gradscale_core::{
     loss_scale::{Dynamic, DynamicConfig, Feedback, LossScale},
     scale::Factor,
     scaled::Scaled,
-    site::{Site, SiteConfig, StepEnd},
+    site::{Site, SiteConfig, SiteOutcome},
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
@@ -59,7 +59,7 @@ fn hash(rows: usize) -> u64 {
         f16_slice_from_f32(&scaled, &mut y, Round::NearestEven).expect("one length");
         let counts = *row.counts();
         let lost = counts.overflowed + counts.non_finite() != 0;
-        site.finish(&row, if lost { StepEnd::SkippedHere } else { StepEnd::Stepped });
+        site.finish(&row, if lost { SiteOutcome::Skipped } else { SiteOutcome::Stepped });
         scale.update(&Feedback { found_inf: lost, amax: Some(Scaled::new(counts.amax, exponent)) });
         add(exponent as u32);
         row.to_words().into_iter().for_each(&mut add);

@@ -6,8 +6,8 @@
 use gradscale::{
     Cpu, Input, Method, Observation, Parameters, Trainer,
     gradscale_core::{
+        gradient_rules::branch_paper,
         model::terms::Terms,
-        rules::branch_paper,
         scaled::Scaled,
         solve::{Operand, Paper},
         stats::{Convention, Detail},

@@ -5,7 +5,7 @@
 use gradscale_core::{
     cast::{Round, f16_slice_from_f32},
     scale::Factor,
-    site::{Site, SiteConfig, StepEnd},
+    site::{Site, SiteConfig, SiteOutcome},
     stats::{Convention, Stats},
 };
 use half::f16;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
         row.observe(&scaled);
         let mut half = vec![f16::ZERO; scaled.len()];
         f16_slice_from_f32(&scaled, &mut half, Round::NearestEven)?;
-        site.finish(&row, StepEnd::Stepped);
+        site.finish(&row, SiteOutcome::Stepped);
         println!("step {step:2}: 2^{alpha}, {} of {} flushed", row.counts().flushed, row.counts().nonzero());
     }
     site.history().for_each(|decision| println!("decided {decision}"));

@@ -7,12 +7,12 @@ use core::fmt;
 
 /// Meaning that a format gives to the largest value of its exponent field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Top {
+pub enum SpecialEncoding {
     /// Infinities and NaNs at the largest exponent, as in IEEE 754-2019 §3.4.
-    Infinity,
+    Ieee,
     /// Ordinary numbers at the largest exponent, except for one NaN with all bits set: the "FN" formats of the OCP
     /// 8-bit floating-point specification (OFP8), which have no ∞.
-    OneNan,
+    FiniteWithNan,
 }
 
 /// Binary floating-point format of at most 32 bits: sign, exponent, trailing significand.
@@ -31,23 +31,23 @@ pub enum Top {
 pub struct Format {
     exponent_bits: u8,
     mantissa_bits: u8,
-    top: Top,
+    special_encoding: SpecialEncoding,
     saturating: bool,
 }
 
 impl Format {
     /// IEEE binary16 (FP16), the half of mixed-precision training.
-    pub const FP16: Self = Self::new(5, 10, Top::Infinity);
+    pub const FP16: Self = Self::new(5, 10, SpecialEncoding::Ieee);
     /// Format bfloat16: binary32 without its lower 16 bits.
-    pub const BF16: Self = Self::new(8, 7, Top::Infinity);
+    pub const BF16: Self = Self::new(8, 7, SpecialEncoding::Ieee);
     /// OCP 8-bit format E5M2, which has ∞.
-    pub const E5M2: Self = Self::new(5, 2, Top::Infinity);
+    pub const E5M2: Self = Self::new(5, 2, SpecialEncoding::Ieee);
     /// OCP 8-bit format E4M3 ("E4M3FN"): no ∞, one NaN; too large becomes NaN.
-    pub const E4M3: Self = Self::new(4, 3, Top::OneNan);
+    pub const E4M3: Self = Self::new(4, 3, SpecialEncoding::FiniteWithNan);
     /// IEEE binary32 (f32), for decomposing bit patterns and for casts from f64.
-    pub const FP32: Self = Self::new(8, 23, Top::Infinity);
+    pub const FP32: Self = Self::new(8, 23, SpecialEncoding::Ieee);
     /// Format TF32, the operand format of NVIDIA's tensor cores for f32: binary32 without its lower 13 bits.
-    pub const TF32: Self = Self::new(8, 10, Top::Infinity);
+    pub const TF32: Self = Self::new(8, 10, SpecialEncoding::Ieee);
 
     /// Creates a custom format with ∞ and NaNs as in IEEE 754: 2 to 8 exponent bits and 1 to 23 mantissa bits, whose
     /// values are all f32 values. `None` for other widths.
@@ -64,14 +64,14 @@ impl Format {
     #[expect(clippy::cast_possible_truncation, reason = "at most 23")]
     pub const fn custom(exponent_bits: u32, mantissa_bits: u32) -> Option<Self> {
         if exponent_bits >= 2 && exponent_bits <= 8 && mantissa_bits >= 1 && mantissa_bits <= 23 {
-            Some(Self::new(exponent_bits as u8, mantissa_bits as u8, Top::Infinity))
+            Some(Self::new(exponent_bits as u8, mantissa_bits as u8, SpecialEncoding::Ieee))
         } else {
             None
         }
     }
 
-    const fn new(exponent_bits: u8, mantissa_bits: u8, top: Top) -> Self {
-        Self { exponent_bits, mantissa_bits, top, saturating: false }
+    const fn new(exponent_bits: u8, mantissa_bits: u8, special_encoding: SpecialEncoding) -> Self {
+        Self { exponent_bits, mantissa_bits, special_encoding, saturating: false }
     }
 
     /// Returns the same format with saturating casts: anything too large, ±∞ included, becomes the largest finite
@@ -112,8 +112,8 @@ impl Format {
 
     /// Returns the meaning that the format gives to the largest value of its exponent field.
     #[must_use]
-    pub const fn top(self) -> Top {
-        self.top
+    pub const fn special_encoding(self) -> SpecialEncoding {
+        self.special_encoding
     }
 
     /// Returns the exponent bias, which is subtracted from the exponent field of a normal number.
@@ -144,27 +144,27 @@ impl Format {
     /// Returns the bit pattern of the format's largest finite number.
     #[must_use]
     pub const fn max_bits(self) -> u32 {
-        match self.top {
-            Top::Infinity => (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1,
-            Top::OneNan => self.sign_mask() - 2,
+        match self.special_encoding {
+            SpecialEncoding::Ieee => (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1,
+            SpecialEncoding::FiniteWithNan => self.sign_mask() - 2,
         }
     }
 
     /// Returns the bit pattern of +∞; `None` if the format has none.
     #[must_use]
     pub const fn infinity_bits(self) -> Option<u32> {
-        match self.top {
-            Top::Infinity => Some(self.max_bits() + 1),
-            Top::OneNan => None,
+        match self.special_encoding {
+            SpecialEncoding::Ieee => Some(self.max_bits() + 1),
+            SpecialEncoding::FiniteWithNan => None,
         }
     }
 
     /// Returns the bit pattern of the format's positive quiet NaN without payload.
     #[must_use]
     pub const fn nan_bits(self) -> u32 {
-        match self.top {
-            Top::Infinity => (self.max_bits() + 1) | (1 << (self.mantissa_bits - 1)),
-            Top::OneNan => self.sign_mask() - 1,
+        match self.special_encoding {
+            SpecialEncoding::Ieee => (self.max_bits() + 1) | (1 << (self.mantissa_bits - 1)),
+            SpecialEncoding::FiniteWithNan => self.sign_mask() - 1,
         }
     }
 
@@ -183,7 +183,7 @@ impl Format {
         let sign = ((bits & self.sign_mask()) >> (self.width() - 1)) << 31;
         let up = 23 - mantissa_bits;
         let value = if magnitude > self.max_bits() {
-            if matches!(self.top, Top::Infinity) && magnitude == self.max_bits() + 1 {
+            if matches!(self.special_encoding, SpecialEncoding::Ieee) && magnitude == self.max_bits() + 1 {
                 f32::INFINITY.to_bits()
             } else {
                 let payload = (magnitude & ((1 << mantissa_bits) - 1)) << up;
@@ -210,19 +210,19 @@ impl Format {
     /// Returns the standard's name of the format; "custom" if it has none.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match (self.exponent_bits, self.mantissa_bits, self.top, self.saturating) {
-            (5, 10, Top::Infinity, false) => "binary16",
-            (5, 10, Top::Infinity, true) => "binary16, saturating",
-            (8, 7, Top::Infinity, false) => "bfloat16",
-            (8, 7, Top::Infinity, true) => "bfloat16, saturating",
-            (8, 10, Top::Infinity, false) => "TF32",
-            (8, 10, Top::Infinity, true) => "TF32, saturating",
-            (5, 2, Top::Infinity, false) => "E5M2",
-            (5, 2, Top::Infinity, true) => "E5M2, saturating",
-            (4, 3, Top::OneNan, false) => "E4M3",
-            (4, 3, Top::OneNan, true) => "E4M3, saturating",
-            (8, 23, Top::Infinity, false) => "binary32",
-            (8, 23, Top::Infinity, true) => "binary32, saturating",
+        match (self.exponent_bits, self.mantissa_bits, self.special_encoding, self.saturating) {
+            (5, 10, SpecialEncoding::Ieee, false) => "binary16",
+            (5, 10, SpecialEncoding::Ieee, true) => "binary16, saturating",
+            (8, 7, SpecialEncoding::Ieee, false) => "bfloat16",
+            (8, 7, SpecialEncoding::Ieee, true) => "bfloat16, saturating",
+            (8, 10, SpecialEncoding::Ieee, false) => "TF32",
+            (8, 10, SpecialEncoding::Ieee, true) => "TF32, saturating",
+            (5, 2, SpecialEncoding::Ieee, false) => "E5M2",
+            (5, 2, SpecialEncoding::Ieee, true) => "E5M2, saturating",
+            (4, 3, SpecialEncoding::FiniteWithNan, false) => "E4M3",
+            (4, 3, SpecialEncoding::FiniteWithNan, true) => "E4M3, saturating",
+            (8, 23, SpecialEncoding::Ieee, false) => "binary32",
+            (8, 23, SpecialEncoding::Ieee, true) => "binary32, saturating",
             (_, _, _, false) => "custom",
             (_, _, _, true) => "custom, saturating",
         }

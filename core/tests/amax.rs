@@ -5,7 +5,7 @@ mod common;
 
 use common::{FP16, Fate, cases, full, narrow, pow2, row};
 use gradscale_core::{
-    site::{Calls, Memory, Site, SiteConfig, StepEnd, Trigger},
+    site::{Calls, Memory, Site, SiteConfig, SiteOutcome, Trigger},
     solve::{Amax, ConfigError, LimitedBy, NoDecision},
     stats::{Convention, Detail, FlushRule, Stats},
 };
@@ -45,14 +45,14 @@ proptest! {
             let amax = f64::from(narrow(digits * pow2(exponent)));
             let before = site.alpha();
             match kind {
-                0 => site.finish(&full(before.unwrap_or(0), &[0.0, 0.0]), StepEnd::Stepped),
-                1 => site.finish(&full(before.unwrap_or(0), &[f32::NAN, 1.0]), StepEnd::SkippedHere),
-                2 => site.finish(&full(before.unwrap_or(0), &[f32::INFINITY, 1.0]), StepEnd::SkippedAfter),
+                0 => site.finish(&full(before.unwrap_or(0), &[0.0, 0.0]), SiteOutcome::Stepped),
+                1 => site.finish(&full(before.unwrap_or(0), &[f32::NAN, 1.0]), SiteOutcome::Skipped),
+                2 => site.finish(&full(before.unwrap_or(0), &[f32::INFINITY, 1.0]), SiteOutcome::SkippedDownstream),
                 _ => {
                     let row = seen(&site, amax);
                     let overflowed = row.counts().overflowed != 0;
                     known.push(amax);
-                    site.finish(&row, if overflowed { StepEnd::SkippedHere } else { StepEnd::Stepped });
+                    site.finish(&row, if overflowed { SiteOutcome::Skipped } else { SiteOutcome::Stepped });
                     let last = &known[known.len().saturating_sub(history as usize)..];
                     prop_assert_eq!(site.alpha(), Some(recipe(last, margin)));
                     continue;
@@ -74,8 +74,8 @@ proptest! {
             prop_assert_eq!(alpha, recipe(&[amax], margin));
             let stored = seen(&site, amax);
             prop_assert_eq!(stored.counts().overflowed, 0);
-            prop_assert_eq!(stored.room_above(), Some(i32::try_from(margin).expect("small")));
-            site.finish(&stored, StepEnd::Stepped);
+            prop_assert_eq!(stored.headroom_above(), Some(i32::try_from(margin).expect("small")));
+            site.finish(&stored, SiteOutcome::Stepped);
         }
     }
 
@@ -99,7 +99,7 @@ proptest! {
                     site.decide(site.exact(&full(0, &[narrow(pow2(exponent))])), 0);
                 }
                 let row = seen(site, pow2(exponent));
-                site.finish(&row, StepEnd::Stepped);
+                site.finish(&row, SiteOutcome::Stepped);
             }
             prop_assert_eq!((saved.alpha(), saved.state()), (through.alpha(), through.state()));
         }
@@ -111,11 +111,11 @@ proptest! {
 fn an_overflow_costs_one_batch() {
     let mut site = site(16, 0);
     assert_eq!((site.alpha(), site.request().at_once, site.request().detail), (None, false, Detail::Counts));
-    site.finish(&seen(&site, 1.0), StepEnd::Stepped);
+    site.finish(&seen(&site, 1.0), SiteOutcome::Stepped);
     assert_eq!(site.alpha(), Some(15));
     let large = seen(&site, 1024.0);
     assert_eq!(large.counts().overflowed, 1);
-    site.finish(&large, StepEnd::SkippedHere);
+    site.finish(&large, SiteOutcome::Skipped);
     assert_eq!(site.alpha(), Some(5));
     assert_eq!(seen(&site, 1024.0).counts().overflowed, 0);
     let last = site.history().last().copied().expect("a decision");
@@ -123,7 +123,7 @@ fn an_overflow_costs_one_batch() {
     // The exponent returns after sixteen more rows have replaced the large one.
     for step in 1..=16 {
         assert_eq!(site.alpha(), Some(5), "step {step}");
-        site.finish(&seen(&site, 1.0), StepEnd::Stepped);
+        site.finish(&seen(&site, 1.0), SiteOutcome::Stepped);
     }
     assert_eq!(site.alpha(), Some(15));
     assert!(!site.config().repeats());
@@ -138,7 +138,7 @@ fn several_calls_share_the_exponent_of_the_last_step() {
     assert!(site.request().at_once);
     assert_eq!(site.decide(site.exact(&full(0, &[1.0])), 0), Some(15));
     assert!(!site.request().at_once);
-    site.finish(&seen(&site, 2.0), StepEnd::SkippedHere);
+    site.finish(&seen(&site, 2.0), SiteOutcome::Skipped);
     assert_eq!((site.alpha(), site.request().at_once), (Some(14), false));
 }
 

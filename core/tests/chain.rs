@@ -6,12 +6,12 @@ mod common;
 use common::{SplitMix64, assert_bits, cases, narrow, pow2, row};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
-    rules::parameter_gradient,
+    gradient_rules::parameter_gradient,
     scale::Factor,
-    site::{Calls, Memory, Site, SiteConfig, SiteState, StepEnd},
+    site::{Calls, Memory, Site, SiteConfig, SiteOutcome, SiteState},
     solve::LimitedBy,
     stats::{Convention, Counts, Detail, Stats},
-    step::{Blame, Kind, Outcome, blame, found_inf, may_repeat},
+    step_outcome::{FirstNonFinite, NonFiniteKind, Outcome, find_first_non_finite, found_inf, may_repeat},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -102,7 +102,7 @@ impl Chain {
             rows.push(seen);
             (incoming, from) = (stored, to);
         }
-        let first = blame(rows.iter().map(Stats::counts));
+        let first = find_first_non_finite(rows.iter().map(Stats::counts));
         let skipped = found_inf(&guards);
         trace.outcome = match (skipped, first, failed) {
             (false, ..) => Outcome::Stepped,
@@ -111,11 +111,13 @@ impl Chain {
         };
         for (i, (site, row)) in self.sites.iter_mut().zip(&rows).enumerate() {
             match (trace.outcome, first) {
-                (Outcome::Stepped, _) => site.finish(row, StepEnd::Stepped),
+                (Outcome::Stepped, _) => site.finish(row, SiteOutcome::Stepped),
                 (Outcome::Repeated(_), _) => site.repeat(row),
-                (Outcome::Skipped(_), _) if failed.is_some() => site.finish(row, StepEnd::Void),
-                (Outcome::Skipped(_), Some(first)) if i > first.site => site.finish(row, StepEnd::SkippedAfter),
-                (Outcome::Skipped(_), _) => site.finish(row, StepEnd::SkippedHere),
+                (Outcome::Skipped(_), _) if failed.is_some() => site.finish(row, SiteOutcome::RolledBack),
+                (Outcome::Skipped(_), Some(first)) if i > first.site => {
+                    site.finish(row, SiteOutcome::SkippedDownstream)
+                }
+                (Outcome::Skipped(_), _) => site.finish(row, SiteOutcome::Skipped),
             }
         }
         trace
@@ -188,7 +190,10 @@ fn a_persistent_jump_costs_one_step() {
         let before: Vec<_> = chain.sites.iter().map(Site::alpha).collect();
         let trace = chain.step(&loss(t, if t < 13 { 0 } else { 20 }));
         if let Outcome::Skipped(blamed) = trace.outcome {
-            assert_eq!(blamed, before[0].map(|exponent| Blame { site: 0, kind: Kind::Overflow, exponent }));
+            assert_eq!(
+                blamed,
+                before[0].map(|exponent| FirstNonFinite { site: 0, kind: NonFiniteKind::Overflow, exponent })
+            );
             assert!(chain.sites.iter().all(|site| site.request().at_once));
             skipped.push(t);
         } else if t == 14 {

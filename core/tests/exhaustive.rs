@@ -10,16 +10,16 @@
 
 use gradscale_core::{
     cast::{Cast, Round, Status},
-    format::{Format, Top},
+    format::{Format, SpecialEncoding},
 };
 
 /// Returns the non-negative finite numbers of a format in ascending order; their patterns are 0, 1, 2 …
 fn number_line(format: Format) -> Vec<f64> {
     let (e, m) = (format.exponent_bits(), format.mantissa_bits());
     let bias = (1i32 << (e - 1)) - 1;
-    let finite = match format.top() {
-        Top::Infinity => ((1u32 << e) - 1) << m,
-        Top::OneNan => (1 << (e + m)) - 1,
+    let finite = match format.special_encoding() {
+        SpecialEncoding::Ieee => ((1u32 << e) - 1) << m,
+        SpecialEncoding::FiniteWithNan => (1 << (e + m)) - 1,
     };
     let value = |pattern: u32| {
         let (field, digits) = ((pattern >> m) as i32, f64::from(pattern & ((1 << m) - 1)));
@@ -104,10 +104,10 @@ fn walk(format: Format, round: Round, sparse: bool, cast: impl Fn(f32) -> Cast) 
         from = to;
     }
     let largest = (line.len() - 1) as u32;
-    let (above, at_infinity) = match (format.top(), format.is_saturating()) {
+    let (above, at_infinity) = match (format.special_encoding(), format.is_saturating()) {
         (_, true) => (largest, (largest, Status::Invalid)),
-        (Top::Infinity, false) => (largest + 1, (largest + 1, Status::Exact)),
-        (Top::OneNan, false) => (sign - 1, (sign - 1, Status::Invalid)),
+        (SpecialEncoding::Ieee, false) => (largest + 1, (largest + 1, Status::Exact)),
+        (SpecialEncoding::FiniteWithNan, false) => (sign - 1, (sign - 1, Status::Invalid)),
     };
     let above = if matches!(round, Round::TowardZero) { largest } else { above };
     check(from, infinity, above, None);
@@ -120,9 +120,9 @@ fn walk(format: Format, round: Round, sparse: bool, cast: impl Fn(f32) -> Cast) 
     let m = format.mantissa_bits();
     for bits in (infinity + 1..=i32::MAX as u32).step_by(if sparse { 257 } else { 1 }) {
         let payload = (bits & 0x7F_FFFF) >> (23 - m);
-        let pattern = match format.top() {
-            Top::Infinity => (sign - 1) & !((1 << m) - 1) | 1 << (m - 1) | payload,
-            Top::OneNan => sign - 1,
+        let pattern = match format.special_encoding() {
+            SpecialEncoding::Ieee => (sign - 1) & !((1 << m) - 1) | 1 << (m - 1) | payload,
+            SpecialEncoding::FiniteWithNan => sign - 1,
         };
         let status = if bits & 0x40_0000 != 0 { Status::Exact } else { Status::Invalid };
         let (up, down) = (cast(f32::from_bits(bits)), cast(f32::from_bits(bits | 1 << 31)));
@@ -168,7 +168,7 @@ fn every_pattern_up() {
             let magnitude = pattern & (sign - 1);
             match line.get(magnitude as usize) {
                 Some(&value) => assert_eq!(f64::from(got.abs()), value, "{format} {pattern:#x}"),
-                None if format.top() == Top::Infinity && magnitude as usize == line.len() => {
+                None if format.special_encoding() == SpecialEncoding::Ieee && magnitude as usize == line.len() => {
                     assert_eq!(got.abs(), f32::INFINITY);
                 }
                 None => {

@@ -7,17 +7,17 @@ mod common;
 use common::{SplitMix64, assert_bits, assert_near, full, narrow, pow2, row, ulps};
 use gradscale_core::{
     cast::{Round, f16_from_f32},
+    gradient_rules::{branch_paper, parameter_gradient, sum},
     loss_scale::{
         Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Feedback, Hysteresis, LogMax, LogMaxConfig,
         LossScale, RisingFloor,
     },
-    rules::{branch_paper, parameter_gradient, sum},
     scale::Factor,
     scaled::Scaled,
-    site::{Calls, Site, SiteConfig, StepEnd},
+    site::{Calls, Site, SiteConfig, SiteOutcome},
     solve::{Exact, LimitedBy},
     stats::{Convention, Counts, Detail, Stats},
-    step::{Blame, Kind, Outcome, SkipLimit, TooManySkips, found_inf},
+    step_outcome::{FirstNonFinite, NonFiniteKind, Outcome, SkipLimit, TooManySkips, found_inf},
 };
 use std::panic::catch_unwind;
 
@@ -54,8 +54,10 @@ fn factor(scale: &LossScale) -> f32 {
 fn skips_are_counted_in_a_row() {
     let mut limit = SkipLimit::new(3);
     let mut see = |outcomes: &[Outcome]| outcomes.iter().try_for_each(|&outcome| limit.update(outcome));
-    let (skip, repeat) =
-        (Outcome::Skipped(None), Outcome::Repeated(Blame { site: 0, kind: Kind::Overflow, exponent: 3 }));
+    let (skip, repeat) = (
+        Outcome::Skipped(None),
+        Outcome::Repeated(FirstNonFinite { site: 0, kind: NonFiniteKind::Overflow, exponent: 3 }),
+    );
     assert_eq!(see(&[skip, skip, Outcome::Stepped, skip, repeat, skip, Outcome::Stepped, skip, skip]), Ok(()));
     assert_eq!(see(&[skip]), Err(TooManySkips { in_a_row: 3, blame: None }));
     let mut never = SkipLimit::new(0);
@@ -182,7 +184,7 @@ fn mistake_09_a_skipped_step_is_not_taken() {
     let mut site = Site::new(SiteConfig::exact()).expect("an interval");
     site.decide(Exact::FP16.decide(&full(0, &[1.0])), 0);
     let taken = site.state().since;
-    site.finish(&full(0, &[f32::NAN]), StepEnd::SkippedAfter);
+    site.finish(&full(0, &[f32::NAN]), SiteOutcome::SkippedDownstream);
     assert_eq!(site.state().since, taken);
 }
 
@@ -240,7 +242,7 @@ fn mistake_14_an_interval_counts_steps_and_not_calls() {
         let calls = [full(alpha, &[1.0]), full(alpha, &[0.5]), full(alpha, &[0.25])];
         site.finish(
             &calls[0].merge(&calls[1]).and_then(|row| row.merge(&calls[2])).expect("one kind"),
-            StepEnd::Stepped,
+            SiteOutcome::Stepped,
         );
     }
     assert_eq!(updates, [1, 11, 21, 31]);
@@ -293,7 +295,7 @@ fn mistake_18_the_state_is_alpha() {
         for (u, x) in u.iter().zip(truth) {
             assert_bits(*u, narrow(f64::from(x) * pow2(alpha)), format!("from 2^{from}"));
         }
-        site.finish(&full(alpha, &u), StepEnd::Stepped);
+        site.finish(&full(alpha, &u), SiteOutcome::Stepped);
         assert_eq!(site.alpha(), Some(alpha));
     }
 }

@@ -7,8 +7,8 @@ use common::pow2;
 use core::str::FromStr;
 use gradscale_core::{
     amp::{AmpPolicy, Full, Input, Level, List, MAX_INPUTS, Node, OVERRIDES, PlanError, Planned, Precision, plan},
-    ops::{Flow, Op, UnknownOp},
-    rules::{branch_paper, parameter_gradient, split_paper, sum},
+    gradient_rules::{branch_paper, parameter_gradient, split_paper, sum},
+    ops::{GradientFlow, Op, UnknownOp},
     scaled::Scaled,
 };
 use proptest::{collection::vec, prelude::*};
@@ -178,15 +178,15 @@ fn every_operator_has_the_specs_rule_for_its_scale() {
     let site = [Op::Cast, Op::Split, Op::AveragePool, Op::MaxPoolOverlapping, Op::Dropout, Op::Gelu, Op::Sigmoid];
     let pass = [Op::Concat, Op::Relu, Op::MaxPool, Op::Unpool, Op::Reshape, Op::Transpose, Op::Slice];
     for op in PRODUCTS.into_iter().chain(NORMALISATIONS).chain(site).chain([Op::Interpolate, Op::Scale]) {
-        assert_eq!(op.flow(), Flow::Site, "{op}");
+        assert_eq!(op.flow(), GradientFlow::Cast, "{op}");
     }
     for op in pass {
-        assert_eq!(op.flow(), Flow::Pass, "{op}");
+        assert_eq!(op.flow(), GradientFlow::PassThrough, "{op}");
     }
     for op in LOSSES {
-        assert_eq!(op.flow(), Flow::Start, "{op}");
+        assert_eq!(op.flow(), GradientFlow::Loss, "{op}");
     }
-    assert_eq!(Op::Embedding.flow(), Flow::Nothing);
+    assert_eq!(Op::Embedding.flow(), GradientFlow::None);
     for alpha in [-40, 0, 32, 300] {
         let want = if alpha > 200 { 0.0 } else { common::narrow(pow2(-alpha)) };
         common::assert_bits(parameter_gradient(alpha).apply(1.0), want, "f32 at exponent 0");

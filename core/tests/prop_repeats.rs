@@ -5,7 +5,7 @@ mod common;
 
 use common::{cases, full, gradient, site, stored};
 use gradscale_core::{
-    site::{Calls, Site, SiteConfig, StepEnd},
+    site::{Calls, Site, SiteConfig, SiteOutcome},
     stats::{Convention, Stats},
 };
 use proptest::{collection::vec, prelude::*};
@@ -63,13 +63,13 @@ fn step(site: &mut Site, batch: &Batch, shift: i32) -> Result<Step, TestCaseErro
         let alpha = site.alpha().unwrap_or(0);
         let row = stored(&values, alpha, site.request().detail);
         if row.counts().non_finite() == 0 && row.counts().overflowed == 0 {
-            site.finish(&row, StepEnd::Stepped);
+            site.finish(&row, SiteOutcome::Stepped);
         } else if repeats == 0 {
             // Values that are not finite are repeated too, because too large a factor can cause them.
             site.repeat(&row);
             continue;
         } else if matches!(batch, Batch::NotFinite) {
-            site.finish(&row, StepEnd::Void);
+            site.finish(&row, SiteOutcome::RolledBack);
         } else {
             break;
         }
@@ -86,7 +86,7 @@ proptest! {
     fn a_repeat_needs_no_second_one(
         interval in 1..12u32, room in 2..8i32, window in 0..30i32, outliers in any::<bool>(), batches in vec(batch(), 1..60),
     ) {
-        let exact = SiteConfig::exact().exact.with_room(room).expect("in range").with_window(window).expect("in range");
+        let exact = SiteConfig::exact().exact.with_headroom(room).expect("in range").with_window(window).expect("in range");
         // Skipped outliers are the caller's decision; here there are none.
         let outliers = outliers.then_some(24);
         let mut site = site(SiteConfig { interval, exact, outliers, ..SiteConfig::exact() });
@@ -149,6 +149,6 @@ fn attempt(site: &mut Site, calls: &[i32]) -> Option<Stats> {
     if seen.counts().overflowed > 0 {
         return Some(seen);
     }
-    site.finish(&seen, StepEnd::Stepped);
+    site.finish(&seen, SiteOutcome::Stepped);
     None
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{cases, full, gradient, site, step, stored};
 use gradscale_core::{
-    site::{Calls, Guard, Memory, Site, SiteConfig, SiteState, StepEnd, WORDS, When},
+    site::{Calls, Guard, Memory, Site, SiteConfig, SiteOutcome, SiteState, WORDS, When},
     solve::NoDecision,
     stats::Detail,
 };
@@ -15,8 +15,8 @@ enum Event {
     Step(i32),
     Zeros,
     Masked(i32, Detail),
-    SkippedHere(i32, Detail),
-    SkippedAfter,
+    Skipped(i32, Detail),
+    SkippedDownstream,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -25,8 +25,8 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (-60..-20).prop_map(Event::Step),
         1 => Just(Event::Zeros),
         1 => (0..40, detail()).prop_map(|(m, detail)| Event::Masked(m, detail)),
-        1 => (0..40, detail()).prop_map(|(m, detail)| Event::SkippedHere(m, detail)),
-        1 => Just(Event::SkippedAfter),
+        1 => (0..40, detail()).prop_map(|(m, detail)| Event::Skipped(m, detail)),
+        1 => Just(Event::SkippedDownstream),
     ]
 }
 
@@ -40,9 +40,9 @@ fn happen(site: &mut Site, event: &Event) -> Option<i32> {
     match *event {
         Event::Step(m) => return step(site, &gradient(m)),
         Event::Zeros => return step(site, &[0.0]),
-        Event::Masked(u, detail) => site.finish(&at(u, detail), StepEnd::Stepped),
-        Event::SkippedHere(u, detail) => site.finish(&at(u, detail), StepEnd::SkippedHere),
-        Event::SkippedAfter => site.finish(&full(alpha, &[f32::NAN]), StepEnd::SkippedAfter),
+        Event::Masked(u, detail) => site.finish(&at(u, detail), SiteOutcome::Stepped),
+        Event::Skipped(u, detail) => site.finish(&at(u, detail), SiteOutcome::Skipped),
+        Event::SkippedDownstream => site.finish(&full(alpha, &[f32::NAN]), SiteOutcome::SkippedDownstream),
     }
     site.alpha()
 }
@@ -118,7 +118,7 @@ proptest! {
         if let Ok(mut site) = Site::from_words(&words) {
             happen(&mut site, &Event::Step(m));
             site.repeat(&full(site.alpha().unwrap_or(0), &gradient(m)));
-            happen(&mut site, &Event::SkippedHere(3, Detail::Full));
+            happen(&mut site, &Event::Skipped(3, Detail::Full));
             prop_assert_eq!(again(&site).to_words(), site.to_words());
         }
     }
@@ -134,7 +134,7 @@ proptest! {
         site.restore(&SiteState { alpha: Some(exponents[0]), since: u32::MAX, at_once: false, ceilings, guard: Guard::default(), tried: None });
         for (i, &exponent) in exponents.iter().enumerate() {
             let values = if overflow { gradient(m.abs() / 8 + 16) } else { gradient(m) };
-            let end = [StepEnd::Stepped, StepEnd::SkippedHere, StepEnd::SkippedAfter][i % 3];
+            let end = [SiteOutcome::Stepped, SiteOutcome::Skipped, SiteOutcome::SkippedDownstream][i % 3];
             site.finish(&full(exponent, &values), end);
             let verdict = site.exact(&full(exponent, &values));
             if let (Ok(choice), Some(alpha)) = (verdict, site.decide(verdict, exponent)) {

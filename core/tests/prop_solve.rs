@@ -40,7 +40,7 @@ struct Rule {
 impl Rule {
     fn exact(self) -> Exact {
         let exact = Exact::for_format(self.target.format).with_gamma(f64::from(self.ppm) / 1e6).expect("in range");
-        exact.with_window(self.window).expect("in range").with_room(self.room).expect("in range")
+        exact.with_window(self.window).expect("in range").with_headroom(self.room).expect("in range")
     }
 
     fn row(self, values: &[f32]) -> Stats {
@@ -265,7 +265,7 @@ fn impossible_settings_are_typed_errors() {
     assert!(exponent_of(f64::NAN).is_err() && exponent_of(f64::INFINITY).is_err());
     assert_eq!((exponent_of(1.0), exponent_of(pow2(-40)), exponent_of(pow2(32))), (Ok(0), Ok(-40), Ok(32)));
     assert_eq!(Exact::FP16.with_window(31), Err(ConfigError::Window(31)));
-    assert_eq!(Exact::FP16.with_room(1), Err(ConfigError::Room(1)));
+    assert_eq!(Exact::FP16.with_headroom(1), Err(ConfigError::Headroom(1)));
 }
 
 /// A row without histogram has no γ(k), a row without sums no model.

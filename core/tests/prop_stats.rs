@@ -160,7 +160,7 @@ proptest! {
         let amax = values.iter().filter(|u| u.is_finite()).fold(0f32, |amax, u| amax.max(u.abs()));
         let fits = |k: &i32| target.fate(FlushRule::Nearest, f64::from(amax) * pow2(*k)) != Fate::Overflowed;
         let want = if amax == 0.0 { None } else { (-200..=200).rev().find(fits) };
-        prop_assert_eq!(row(target.convention(rule), 0, Detail::Counts, &values).room_above(), want, "{:e}", amax);
+        prop_assert_eq!(row(target.convention(rule), 0, Detail::Counts, &values).headroom_above(), want, "{:e}", amax);
     }
 
     /// u = v · 2^(to − from): one rounding, whatever the exponents; a finite v whose product is ±∞ counts as infinite,

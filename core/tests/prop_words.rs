@@ -76,7 +76,7 @@ proptest! {
             let c = *stats.counts();
             prop_assert!(c.zeros + c.infinite + c.nan + c.flushed + c.overflowed + c.subnormal <= c.count);
             prop_assert!(c.amax >= 0.0 && c.amax.is_finite() && (c.amax == 0.0) == (c.nonzero() == 0));
-            let _ = (stats.flushed_at(0), stats.room_above(), stats.merge(&stats));
+            let _ = (stats.flushed_at(0), stats.headroom_above(), stats.merge(&stats));
             if c.count < u64::from(u32::MAX) {
                 stats.observe(&values);
                 prop_assert_eq!(stats.counts().count, c.count + values.len() as u64 * u64::from(stats.detail() > Detail::None));

@@ -6,7 +6,7 @@ mod common;
 
 use common::{full, gradient, site, stored};
 use gradscale_core::{
-    site::{Calls, GUARD_LIMIT, GUARD_STEPS, MAX_CEILING_SPREAD, Site, SiteConfig, StepEnd, Trigger},
+    site::{Calls, GUARD_STEPS, MAX_CEILING_SPREAD, MAX_GUARD_STEPS, Site, SiteConfig, SiteOutcome, Trigger},
     solve::ConfigError,
     stats::{Detail, Stats},
 };
@@ -20,7 +20,7 @@ fn train(site: &mut Site, values: &[f32]) -> (i32, u32) {
         let alpha = site.alpha().expect("decided");
         let row = stored(values, alpha, site.request().detail);
         if row.counts().overflowed == 0 && row.counts().non_finite() == 0 {
-            site.finish(&row, StepEnd::Stepped);
+            site.finish(&row, SiteOutcome::Stepped);
             return (alpha, failed);
         }
         assert!(failed < 4, "it never fits");
@@ -62,7 +62,7 @@ fn the_room_follows_how_much_the_maxima_move() {
         assert!(t < 3 || alpha == 9, "step {t}: {alpha}");
     }
     // The caller's setting is the maximum headroom.
-    let exact = SiteConfig::exact().exact.with_room(3).expect("in range");
+    let exact = SiteConfig::exact().exact.with_headroom(3).expect("in range");
     let mut site = common::site(SiteConfig { exact, interval: 1, ..SiteConfig::exact() });
     for t in 0..40 {
         let (alpha, _) = train(&mut site, &between(if t % 3 == 0 { 0 } else { -10 }, 20));
@@ -161,7 +161,7 @@ fn nothing_is_learnt_from_what_no_exponent_mends() {
             site.decide(site.exact(&full(0, &gradient(-5))), 0);
             assert_ne!(site.alpha(), before.alpha);
         }
-        site.finish(&row, StepEnd::Void);
+        site.finish(&row, SiteOutcome::RolledBack);
         assert_eq!(site.state(), before);
     }
 }
@@ -220,7 +220,7 @@ fn a_shared_site_fits_after_three_repeats_at_most() {
                 seen = seen.merge(&row).expect("of one kind");
             }
             if !lost {
-                site.finish(&seen, StepEnd::Stepped);
+                site.finish(&seen, SiteOutcome::Stepped);
                 break;
             }
             site.repeat(&seen);
@@ -239,7 +239,7 @@ fn lossy(site: &mut Site, values: &[f32]) -> bool {
     }
     let row = stored(values, site.alpha().expect("decided"), site.request().detail);
     let lost = row.counts().overflowed > 0;
-    site.finish(&row, if lost { StepEnd::SkippedHere } else { StepEnd::Stepped });
+    site.finish(&row, if lost { SiteOutcome::Skipped } else { SiteOutcome::Stepped });
     lost
 }
 
@@ -252,23 +252,23 @@ fn a_guard_remembers_what_was_lost() {
     // Larger by 2^10: lost once.
     assert!(lossy(&mut site, &wide(-10)));
     let guard = site.state().guard;
-    assert_eq!((guard.limit, guard.left, guard.lasts), (23, GUARD_STEPS, GUARD_STEPS));
+    assert_eq!((guard.limit, guard.remaining_steps, guard.duration_steps), (23, GUARD_STEPS, GUARD_STEPS));
     // The ring forgets it after 16 steps, the guard does not.
     assert_eq!(small(&mut site, 200), 0);
     assert!(site.alpha() <= Some(25), "{:?}", site.alpha());
     assert!(!lossy(&mut site, &wide(-10)));
-    assert_eq!(site.state().guard.left, GUARD_STEPS, "renewed");
+    assert_eq!(site.state().guard.remaining_steps, GUARD_STEPS, "renewed");
     assert_eq!(small(&mut site, GUARD_STEPS + 20), 0);
-    assert_eq!((site.state().guard.left, site.alpha()), (0, Some(33)), "over");
+    assert_eq!((site.state().guard.remaining_steps, site.alpha()), (0, Some(33)), "over");
     // It returns, and the guard lasts twice as long.
     assert!(lossy(&mut site, &wide(-10)));
-    assert_eq!(site.state().guard.left, 2 * GUARD_STEPS);
+    assert_eq!(site.state().guard.remaining_steps, 2 * GUARD_STEPS);
     for _ in 0..12 {
-        let lasts = site.state().guard.lasts;
+        let lasts = site.state().guard.duration_steps;
         small(&mut site, lasts + 20);
         assert!(lossy(&mut site, &wide(-10)));
     }
-    assert_eq!(site.state().guard.lasts, GUARD_LIMIT);
+    assert_eq!(site.state().guard.duration_steps, MAX_GUARD_STEPS);
 }
 
 /// Blocks longer than the ring: it is full of large rows, then of small ones. The guard ends by age alone, so one block
@@ -299,11 +299,11 @@ fn sites_behind_learn_from_the_excess() {
         site
     };
     let (blamed, mut behind) = (start(), start());
-    let excess = blamed.excess(&stored(&wide(-10), 29, Detail::Counts));
+    let excess = blamed.bits_above_history(&stored(&wide(-10), 29, Detail::Counts));
     assert_eq!(excess, 10);
-    assert_eq!(blamed.excess(&stored(&wide(-25), 29, Detail::Counts)), 0);
-    behind.learn(excess);
-    behind.finish(&full(29, &[f32::INFINITY]), StepEnd::SkippedAfter);
+    assert_eq!(blamed.bits_above_history(&stored(&wide(-25), 29, Detail::Counts)), 0);
+    behind.limit_from_upstream(excess);
+    behind.finish(&full(29, &[f32::INFINITY]), SiteOutcome::SkippedDownstream);
     assert_eq!(behind.state().guard.limit, 35 - 10 - 2);
     for _ in 0..100 {
         assert!(!lossy(&mut behind, &wide(-20)));
@@ -312,7 +312,7 @@ fn sites_behind_learn_from_the_excess() {
     // An excess beyond the range that FP16 serves teaches nothing; neither does no excess.
     for nothing in [0, -1, MAX_CEILING_SPREAD + 1, i64::MAX, i64::MIN] {
         let mut site = start();
-        site.learn(nothing);
-        assert_eq!(site.state().guard.left, 0);
+        site.limit_from_upstream(nothing);
+        assert_eq!(site.state().guard.remaining_steps, 0);
     }
 }

@@ -8,10 +8,10 @@ mod common;
 
 use common::{FP16, Fate, full, gradient, pow2, row, site, step, stored};
 use gradscale_core::{
-    site::{Calls, HISTORY, Memory, Site, SiteConfig, SiteState, StepEnd, Trigger, When},
+    site::{Calls, DECISION_HISTORY_LEN, Memory, Site, SiteConfig, SiteOutcome, SiteState, Trigger, When},
     solve::{Choice, LimitedBy},
     stats::{Convention, Detail, FlushRule, Stats},
-    step::{Kind, blame},
+    step_outcome::{NonFiniteKind, find_first_non_finite},
 };
 
 /// Returns the exponent that the rule gives to such a gradient.
@@ -84,7 +84,7 @@ fn rows_that_decide_nothing_leave_the_state() {
         assert_eq!(step(&mut site, &gradient(-30)), Some(17));
         step(&mut site, &gradient(-30));
         assert_eq!(site.request().detail, Detail::Full, "the interval is over");
-        site.finish(&full(17, &nothing), StepEnd::Stepped);
+        site.finish(&full(17, &nothing), SiteOutcome::Stepped);
         assert_eq!((site.alpha(), triggers(&site)), (Some(17), vec![Trigger::First]));
         // The next row that can decide does so.
         step(&mut site, &gradient(-40));
@@ -102,7 +102,7 @@ fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
     };
     // A full row decides: 2^5 · 2^17 overflows, 2^5 · 2^-18 is twice the smallest normal number.
     let mut site = start();
-    site.finish(&stored(&gradient(5), 17, Detail::Full), StepEnd::Stepped);
+    site.finish(&stored(&gradient(5), 17, Detail::Full), SiteOutcome::Stepped);
     assert_eq!((site.alpha(), site.request().at_once), (Some(-18), false));
     assert_eq!(triggers(&site), [Trigger::First, Trigger::Overflow]);
     // Its interval restarts: the row of the tenth step from that one on is the next to decide.
@@ -115,7 +115,7 @@ fn an_overflow_hidden_by_a_mask_decides_again_without_a_skip() {
     // A row without histogram has only amax: the exponent is lowered until six bits are free (2^22 · 2^-7 is the last
     // that fits), and the next row decides.
     let mut site = start();
-    site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
+    site.finish(&stored(&gradient(5), 17, Detail::Counts), SiteOutcome::Stepped);
     assert_eq!((site.alpha(), site.request().at_once), (Some(17 - 7 - 6), false));
     assert_eq!(site.request().detail, Detail::Full);
     step(&mut site, &gradient(5));
@@ -128,7 +128,7 @@ fn at_once_a_hidden_overflow_decides_in_the_next_step() {
     // The paper's models need more than this row; the operands of the next step provide it.
     let mut site = site(SiteConfig::paper());
     assert_eq!(step(&mut site, &gradient(-30)), Some(17));
-    site.finish(&stored(&gradient(5), 17, Detail::Counts), StepEnd::Stepped);
+    site.finish(&stored(&gradient(5), 17, Detail::Counts), SiteOutcome::Stepped);
     assert_eq!((site.alpha(), site.request().at_once), (Some(17), true));
     assert_eq!((step(&mut site, &gradient(5)), site.request().at_once), (Some(-18), false));
 }
@@ -158,7 +158,7 @@ fn an_infinite_product_does_not_trap_a_shared_site() {
         if row.counts().non_finite() == 0 {
             break;
         }
-        site.finish(&row, StepEnd::SkippedHere);
+        site.finish(&row, SiteOutcome::Skipped);
         skips += 1;
     }
     assert!(skips < 20, "still at 2^{:?}", site.alpha());
@@ -178,10 +178,10 @@ fn after_a_skip_the_first_overflow_and_what_came_before_decide_from_their_rows()
         stored(&gradient(10), 12, Detail::Counts),
         row(Convention::FP16, 27, Detail::Counts, &[f32::INFINITY, f32::NAN]),
     ];
-    let first = blame(rows.iter().map(Stats::counts)).expect("an overflow");
-    assert_eq!((first.site, first.kind, first.exponent), (1, Kind::Overflow, 12));
+    let first = find_first_non_finite(rows.iter().map(Stats::counts)).expect("an overflow");
+    assert_eq!((first.site, first.kind, first.exponent), (1, NonFiniteKind::Overflow, 12));
     for (i, (site, row)) in sites.iter_mut().zip(&rows).enumerate() {
-        site.finish(row, if i <= first.site { StepEnd::SkippedHere } else { StepEnd::SkippedAfter });
+        site.finish(row, if i <= first.site { SiteOutcome::Skipped } else { SiteOutcome::SkippedDownstream });
     }
     // Rows without histogram can only lower exponents: 2^-20 · 2^17 has headroom, 2^10 · 2^12 must be lowered by 7 and
     // 6.
@@ -199,7 +199,7 @@ fn a_skipped_step_is_no_step_of_an_interval() {
     step(&mut site, &gradient(-30));
     step(&mut site, &gradient(-30));
     let before = site.state();
-    site.finish(&full(17, &[f32::NAN]), StepEnd::SkippedAfter);
+    site.finish(&full(17, &[f32::NAN]), SiteOutcome::SkippedDownstream);
     assert_eq!(site.state(), SiteState { at_once: true, ..before });
 }
 
@@ -218,16 +218,16 @@ fn several_calls_share_one_exponent_and_one_row() {
     // Ten steps of three calls are ten steps.
     for t in 1..=10 {
         assert_eq!(site.request().detail, Detail::Counts, "step {t}");
-        site.finish(&calls(&site, [-30, -32, -28], Detail::Counts), StepEnd::Stepped);
+        site.finish(&calls(&site, [-30, -32, -28], Detail::Counts), SiteOutcome::Stepped);
         assert_eq!(site.alpha(), Some(17));
     }
     assert_eq!(site.request().detail, Detail::Full);
-    site.finish(&calls(&site, [-30, -32, -28], Detail::Full), StepEnd::Stepped);
+    site.finish(&calls(&site, [-30, -32, -28], Detail::Full), SiteOutcome::Stepped);
     assert_eq!(site.alpha(), Some(alpha_of(-32)), "the smallest of the three calls needs most");
     // After a skip the merged row decides, and nothing is decided inside a step.
-    site.finish(&calls(&site, [0, -2, 5], Detail::Full), StepEnd::SkippedHere);
+    site.finish(&calls(&site, [0, -2, 5], Detail::Full), SiteOutcome::Skipped);
     assert_eq!((site.alpha(), site.request().at_once), (Some(alpha_of(-2)), false));
-    site.finish(&calls(&site, [0, -2, 5], Detail::Counts), StepEnd::SkippedAfter);
+    site.finish(&calls(&site, [0, -2, 5], Detail::Counts), SiteOutcome::SkippedDownstream);
     assert_eq!((site.alpha(), site.request().at_once), (Some(alpha_of(-2)), false));
 }
 
@@ -257,7 +257,7 @@ fn the_history_tells_why() {
         step(&mut site, &gradient(-30 - t));
     }
     let history: Vec<_> = site.history().copied().collect();
-    assert_eq!(history.len(), HISTORY);
+    assert_eq!(history.len(), DECISION_HISTORY_LEN);
     let last = history.last().expect("decided");
     assert_eq!((last.before, last.alpha, last.trigger), (Some(alpha_of(-48)), alpha_of(-49), Trigger::Interval));
     assert_eq!(last.choice, Choice { k: 1, held: LimitedBy::NormalRange, gamma: 0.0 });

@@ -6,9 +6,9 @@ mod common;
 use common::{SplitMix64, cases, full, site, stored};
 use gradscale_core::{
     loss_scale::{Bounds, Dynamic, DynamicConfig},
-    site::{Calls, Site, SiteConfig, SiteState, StepEnd},
+    site::{Calls, Site, SiteConfig, SiteOutcome, SiteState},
     stats::Stats,
-    step::{self, Blame},
+    step_outcome::{self, FirstNonFinite},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -212,18 +212,18 @@ impl Chain {
         rows
     }
 
-    /// Runs a step as the engine does ([`gradscale_core::step`]).
+    /// Runs a step as the engine does ([`gradscale_core::step_outcome`]).
     fn step(&mut self, batch: &Gradients) -> End {
         for repeats in 0.. {
             let rows = self.attempt(batch);
-            let blame: Option<Blame> = step::blame(rows.iter().map(Stats::counts));
-            if blame.is_some() && step::may_repeat(Calls::One, repeats) {
+            let blame: Option<FirstNonFinite> = step_outcome::find_first_non_finite(rows.iter().map(Stats::counts));
+            if blame.is_some() && step_outcome::may_repeat(Calls::One, repeats) {
                 self.sites.iter_mut().zip(&rows).for_each(|(site, row)| site.repeat(row));
                 continue;
             }
             for (at, (site, row)) in self.sites.iter_mut().zip(&rows).enumerate() {
-                let end = step::end(blame.is_none(), true, blame, at);
-                assert_eq!(end == StepEnd::Void, blame.is_some());
+                let end = step_outcome::site_outcome(blame.is_none(), true, blame, at);
+                assert_eq!(end == SiteOutcome::RolledBack, blame.is_some());
                 site.finish(row, end);
             }
             return End { applied: u32::from(blame.is_none()), repeats };

@@ -2,7 +2,7 @@
 
 use gradscale::{
     Cause,
-    gradscale_core::step::{Blame, Kind},
+    gradscale_core::step_outcome::{FirstNonFinite, NonFiniteKind},
     sites::Finished,
 };
 use pyo3::prelude::*;
@@ -27,7 +27,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Converts the end of an attempt. `at` returns index and name of the site that failed.
-    pub fn from_finished(finished: Finished, at: impl FnOnce(Blame) -> (usize, String)) -> Self {
+    pub fn from_finished(finished: Finished, at: impl FnOnce(FirstNonFinite) -> (usize, String)) -> Self {
         let (kind, blame, cause) = match finished {
             Finished::Stepped => ("stepped", None, None),
             Finished::Repeat(blame) => ("repeat", Some(blame), None),
@@ -35,9 +35,9 @@ impl Outcome {
         };
         let (site, site_name) = blame.map(at).unzip();
         let non_finite = blame.map(|blame| match blame.kind {
-            Kind::Overflow => "overflow",
-            Kind::Infinite => "infinite",
-            Kind::Nan => "nan",
+            NonFiniteKind::Overflow => "overflow",
+            NonFiniteKind::Infinite => "infinite",
+            NonFiniteKind::Nan => "nan",
         });
         let cause = cause.map(Cause::name);
         Self { kind, site, site_name, non_finite, exponent: blame.map(|blame| blame.exponent), cause }

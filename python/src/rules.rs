@@ -87,7 +87,7 @@ impl Rule {
         if row.0.counts().non_finite() != 0 {
             return Err(solve::NoDecision::NotFinite);
         }
-        Ok(amax.decide_below(row.0.room_above().ok_or(solve::NoDecision::Empty)?))
+        Ok(amax.decide_below(row.0.headroom_above().ok_or(solve::NoDecision::Empty)?))
     }
 }
 

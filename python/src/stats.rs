@@ -133,7 +133,7 @@ impl Stats {
 
     #[getter]
     fn headroom(&self) -> Option<i32> {
-        self.0.room_above()
+        self.0.headroom_above()
     }
 
     fn flushed_at(&self, k: i32) -> Option<f64> {

@@ -3,7 +3,7 @@
 use super::memory::Memory;
 use crate::graph::{BufferId, BufferIds, Operation, ParamUpdate, StoreSpec};
 use gradscale_core::{
-    backend::{Backend, Cost, Done, Launch, MapOperands, OnDevice, Param, Slot, Store},
+    backend::{Backend, Cost, DeviceResult, Launch, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,
 };
 use std::slice::IterMut;
@@ -11,7 +11,7 @@ use std::slice::IterMut;
 /// Enqueues one operation on the device, and records its name and cost if launches are timed.
 pub(super) fn run<B: Backend>(
     device: &B, table: &B::Table, memory: &mut Memory<B>, operation: &Operation, noted: Option<&mut Vec<Enqueued>>,
-) -> Done<B> {
+) -> DeviceResult<B> {
     // Buffers that are written are moved out of the memory, so that the others can be borrowed at the same time.
     let mut collected = CollectWrites::default();
     // The lists of the operation are moved to `collected`.

@@ -165,7 +165,7 @@ impl<B: Backend> Executor<B> {
     pub fn allocate_together(&mut self, dtype: DType, all: &[(BufferId, usize)]) -> Result<(), B::Error> {
         let lens: Vec<usize> = all.iter().map(|&(_, len)| len).collect();
         let mut buffers = Vec::with_capacity(all.len());
-        self.device.alloc_together(dtype, &lens, &mut buffers)?;
+        self.device.alloc_group(dtype, &lens, &mut buffers)?;
         if all.iter().any(|&(buf, _)| self.memory.has(buf)) {
             self.programs.invalidate_captures();
         }

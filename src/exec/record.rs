@@ -40,10 +40,10 @@ impl<B: Backend> Executor<B> {
             })
         };
         let ran = match recorded {
-            Capture::Captured(recording) => device.repeat(recording),
+            Capture::Captured(recording) => device.replay(recording),
             Capture::WarmedUp if self.recording => match device.record(&mut all) {
                 // A recording has run nothing yet.
-                Ok(Some(recording)) => device.repeat(&recording).map(|()| *recorded = Capture::Captured(recording)),
+                Ok(Some(recording)) => device.replay(&recording).map(|()| *recorded = Capture::Captured(recording)),
                 Ok(None) => {
                     *recorded = Capture::Unsupported;
                     Ok(())

@@ -4,7 +4,7 @@ use super::Executor;
 use crate::graph::BufferId;
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, DType, Data, DataMut, Wire},
+    backend::{Backend, DType, Data, DataMut, GradReduce},
     stats::Stats,
 };
 use half::f16;
@@ -64,19 +64,19 @@ impl<B: Backend> Executor<B> {
 
     /// Initialises the device-side reduction of gradients: `len` values, summed over `micro_batches` micro-batches.
     pub fn init_grad_reduce(&mut self, len: usize, micro_batches: u32, exact: bool) -> Result<(), B::Error> {
-        self.device.wire(Wire::Begin { len, parts: micro_batches, exact })
+        self.device.grad_reduce(GradReduce::Init { len, parts: micro_batches, exact })
     }
 
     /// Adds the gradient of a parameter to the device-side reduction, from index `at` on.
     pub fn accumulate_grad_reduce(
         &mut self, (at, len): (usize, usize), buf: BufferId, exponent: Option<i32>,
     ) -> Result<(), B::Error> {
-        self.device.wire(Wire::Add { at, len, values: self.memory.get(buf), exponent })
+        self.device.grad_reduce(GradReduce::Accumulate { at, len, values: self.memory.get(buf), exponent })
     }
 
     /// Computes the mean over all micro-batches of all ranks, and waits for it.
     pub fn reduce_grad_mean(&mut self) -> Result<(), B::Error> {
-        self.device.wire(Wire::Mean)
+        self.device.grad_reduce(GradReduce::AllReduceMean)
     }
 
     /// Writes the mean gradient of a parameter from the device-side reduction to its buffer.
@@ -84,7 +84,7 @@ impl<B: Backend> Executor<B> {
         &mut self, (at, len): (usize, usize), buf: BufferId, exponent: i32,
     ) -> Result<(), B::Error> {
         let mut values = self.memory.take(buf);
-        let taken = self.device.wire(Wire::Take { at, len, values: &mut values, exponent });
+        let taken = self.device.grad_reduce(GradReduce::Read { at, len, values: &mut values, exponent });
         self.memory.put(buf, values);
         taken
     }

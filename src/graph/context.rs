@@ -8,7 +8,7 @@ use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::S
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
-    ops::{Flow, Unary},
+    ops::{GradientFlow, Unary},
     stats::Detail,
 };
 
@@ -211,13 +211,14 @@ impl Context<'_, '_, '_> {
     }
 
     /// Returns the effect of the operator on the exponent of its data gradient.
-    pub fn flow(&self) -> Flow {
+    pub fn flow(&self) -> GradientFlow {
         self.node.op.flow()
     }
 
     /// Emits a launch whose result is the gradient of the node's input `i`.
     pub fn emit_gradient(
-        &mut self, i: usize, dy: Gradient, flow: Flow, rule: ScaleRule, operation: impl FnOnce(StoreSpec) -> Operation,
+        &mut self, i: usize, dy: Gradient, flow: GradientFlow, rule: ScaleRule,
+        operation: impl FnOnce(StoreSpec) -> Operation,
     ) -> Result<(), TraceError> {
         let (target, rule) = self.destination(i, dy, flow, rule)?;
         self.emit_with_scale_rule(rule, operation(target));
@@ -235,7 +236,7 @@ impl Context<'_, '_, '_> {
     /// Returns the store and the rule for the gradient of input `i`. The gradient of a parameter is stored in f32 at
     /// exponent 0. Any other has the type of its operand; in half it is a site if values are rounded.
     pub fn destination(
-        &mut self, i: usize, dy: Gradient, flow: Flow, rule: ScaleRule,
+        &mut self, i: usize, dy: Gradient, flow: GradientFlow, rule: ScaleRule,
     ) -> Result<(StoreSpec, ScaleRule), TraceError> {
         let input = self.node.inputs[i];
         let half = self.stores_half_gradient(i);
@@ -250,7 +251,7 @@ impl Context<'_, '_, '_> {
         }
         let dtype = if half { DType::F16 } else { DType::F32 };
         let y = self.new_buffer(dtype, self.input(i).len());
-        let rounds = half && (flow != Flow::Pass || dy.value.dtype == DType::F32);
+        let rounds = half && (flow != GradientFlow::PassThrough || dy.value.dtype == DType::F32);
         let (target, rule, slot) = if rounds {
             let kind = if dy.value.dtype == DType::F32 { "cast" } else { "dgrad" };
             let which = if i == 0 { String::new() } else { format!(".{i}") };
@@ -305,7 +306,7 @@ impl Context<'_, '_, '_> {
         let half = self.stores_half_gradient(i);
         let parameter = matches!(self.compiler.trace.nodes[input].work, super::NodeKind::Parameter(_));
         if parameter || half && dy.value.dtype == DType::F32 {
-            return self.emit_gradient(i, dy, Flow::Site, ScaleRule::FromValues, |y| cast(dy.value.buf, y));
+            return self.emit_gradient(i, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| cast(dy.value.buf, y));
         }
         self.compiler.gradients[input].push(dy);
         Ok(())

@@ -45,7 +45,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         site.exact = site.exact.with_window(window).map_err(rule)?;
     }
     if let Some(room) = options.read("room", "a whole number from 2 to 30")? {
-        site.exact = site.exact.with_room(room).map_err(rule)?;
+        site.exact = site.exact.with_headroom(room).map_err(rule)?;
     }
     site.memory = match options.take("history") {
         None => site.memory,
@@ -117,7 +117,7 @@ pub(super) fn text(scaling: &GradientScaling) -> Text {
     text.unless(usual.interval, "interval", site.interval, site.interval);
     if *preset == Preset::Exact {
         text.unless(usual.exact.window(), "window", site.exact.window(), site.exact.window());
-        text.unless(usual.exact.room(), "room", site.exact.room(), site.exact.room());
+        text.unless(usual.exact.headroom(), "room", site.exact.headroom(), site.exact.headroom());
         let memory = match site.memory {
             Memory::None => "0",
             Memory::Least => "least",

@@ -51,7 +51,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
     all.set("gamma", gamma);
     all.set("interval", *interval);
     all.set("window", exact.window());
-    all.set("room", exact.room());
+    all.set("room", exact.headroom());
     all.set(
         "history",
         match memory {

@@ -100,8 +100,8 @@ impl GradientScaling {
     ///
     /// # Errors
     /// Headroom outside 2 to 30.
-    pub fn with_room(self, room: i32) -> Result<Self, ConfigError> {
-        let exact = self.site.exact.with_room(room)?;
+    pub fn with_headroom(self, room: i32) -> Result<Self, ConfigError> {
+        let exact = self.site.exact.with_headroom(room)?;
         Ok(self.exactly(SiteConfig { exact, ..self.site }))
     }
 

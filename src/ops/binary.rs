@@ -6,7 +6,7 @@ use crate::{
     graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, StoreSpec, mismatch, size, unary},
     onnx::Writer,
 };
-use gradscale_core::ops::{Binary, BinaryOp, Broadcast, Flow, Op, Reduce, ReduceOp, Unary};
+use gradscale_core::ops::{Binary, BinaryOp, Broadcast, GradientFlow, Op, Reduce, ReduceOp, Unary};
 use std::ops;
 
 impl<'t> Var<'t> {
@@ -164,7 +164,7 @@ fn vjp_of_a(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     match p.op() {
         BinaryOp::Mul | BinaryOp::Div => {
             let (p, a, b) = (*p, dy.value.buf, at.operand(1).buf);
-            at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
+            at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
         }
         BinaryOp::Add | BinaryOp::Sub => at.forward_grad(0, dy),
         BinaryOp::Max | BinaryOp::Grad(_) => Ok(()),
@@ -194,7 +194,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
         BinaryOp::Add | BinaryOp::Max | BinaryOp::Grad(_) => None,
     };
     if over == Broadcast::All {
-        let flow = if p.op() == BinaryOp::Sub { Flow::Pass } else { Flow::Site };
+        let flow = if p.op() == BinaryOp::Sub { GradientFlow::PassThrough } else { GradientFlow::Cast };
         return match operation {
             Some(operation) => at.emit_gradient(1, dy, flow, ScaleRule::FromValues, operation),
             None => at.forward_grad(1, dy),
@@ -212,7 +212,7 @@ fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     };
     let p = Reduce::new(ReduceOp::Sum, outer, len, inner).map_err(|error| node.error(error))?;
     let x = full.value.buf;
-    at.emit_gradient(1, full, Flow::Site, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y })
+    at.emit_gradient(1, full, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y })
 }
 
 /// Creates the descriptor of a function of two values over a node's shape.

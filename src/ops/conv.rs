@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     model::terms::{ConvShape, Terms},
-    ops::{Conv2d, Flow, Op, Pass, ShapeError},
+    ops::{Conv2d, GradientFlow, Op, Pass, ShapeError},
 };
 
 impl<'t> Var<'t> {
@@ -158,7 +158,14 @@ fn weights(p: Conv2d, [a, b]: [BufferId; 2], at: &mut Context<'_, '_, '_>, dy: G
         return Ok(());
     }
     let pass = Pass::Weight;
-    at.emit_gradient(1, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Conv { p, pass, a, b, bias: None, y })
+    at.emit_gradient(1, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Conv {
+        p,
+        pass,
+        a,
+        b,
+        bias: None,
+        y,
+    })
 }
 
 /// Emits the pass of a convolution that computes the gradient of x.

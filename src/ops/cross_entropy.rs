@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::{
     amp::Precision,
     backend::{CrossEntropyArgs, DType, Data, Slot},
-    ops::{self, CrossEntropyRow, Divisor, Flow, Op, Strided},
+    ops::{self, CrossEntropyRow, Divisor, GradientFlow, Op, Strided},
 };
 
 /// Options of a cross-entropy: weights, ignored label, divisor.
@@ -116,7 +116,7 @@ impl Operator for ops::CrossEntropy {
         let weights = at.node.inputs.get(2).map(|_| at.operand(2).buf);
         let x = CrossEntropyArgs { logits: at.operand(0).buf, labels: at.operand(1).buf, weights };
         let (p, out, g) = (*self, out.buf, dy.value.buf);
-        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, |dx| Operation::CrossEntropyVjp {
+        at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromSoftmax, |dx| Operation::CrossEntropyVjp {
             p,
             x,
             out,

@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{CtcArgs, DType, Data},
-    ops::{Binary, BinaryOp, Broadcast, Ctc, Flow, Op, ReduceOp},
+    ops::{Binary, BinaryOp, Broadcast, Ctc, GradientFlow, Op, ReduceOp},
 };
 use std::ops::Range;
 
@@ -124,6 +124,6 @@ impl Operator for Ctc {
         let p = Binary::new(BinaryOp::Mul, batch, frames * classes, Broadcast::PerRow);
         let p = p.map_err(|error| at.node.error(error))?;
         let (a, b) = (gradient.buf, dy.value.buf);
-        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, |y| Operation::Binary { p, a, b, y })
+        at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromSoftmax, |y| Operation::Binary { p, a, b, y })
     }
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::DType,
-    ops::{Flow, GatherScatter, Op, Rows},
+    ops::{GatherScatter, GradientFlow, Op, Rows},
 };
 
 impl<'t> Var<'t> {
@@ -66,6 +66,12 @@ impl Operator for Rows {
 
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let (p, way, x, indices) = (*self, GatherScatter::Scatter, dy.value.buf, at.operand(1).buf);
-        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Rows { p, way, x, indices, y })
+        at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Rows {
+            p,
+            way,
+            x,
+            indices,
+            y,
+        })
     }
 }

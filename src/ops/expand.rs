@@ -6,7 +6,7 @@ use crate::{
     graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, sizes},
     onnx::Writer,
 };
-use gradscale_core::ops::{Dim, Flow, Op, Reduce, ReduceOp, Strided};
+use gradscale_core::ops::{Dim, GradientFlow, Op, Reduce, ReduceOp, Strided};
 
 impl Var<'_> {
     /// Repeats the values along axes of size 1 to a tensor of that shape. The gradient is summed over the repetitions.
@@ -75,7 +75,11 @@ impl Operator for Expand {
             shape[first..behind].fill(1);
             let p = Reduce::new(ReduceOp::Sum, outer, len, inner).map_err(|error| node.error(error))?;
             if (0..4).all(|i| !grew(i, shape)) {
-                return at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y });
+                return at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Reduce {
+                    p,
+                    x,
+                    y,
+                });
             }
             x = at.emit_temporary((outer * inner) as usize, dy.slot, |y| Operation::Reduce { p, x, y });
         }

@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     model::terms::Terms,
-    ops::{Flow, Gemm, Op, Reduce, ReduceOp},
+    ops::{Gemm, GradientFlow, Op, Reduce, ReduceOp},
 };
 
 impl<'t> Var<'t> {
@@ -82,14 +82,20 @@ impl Operator for Linear {
         if at.needs_grad(1) {
             let p = Gemm::new(n, k, m).and_then(Gemm::transpose_a).map_err(|error| node.error(error))?;
             let (a, b) = (g, x.buf);
-            at.emit_gradient(1, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+            at.emit_gradient(1, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Gemm {
+                p,
+                a,
+                b,
+                bias: None,
+                y,
+            })?;
         }
         vjp_of_bias(at, dy)?;
         if at.needs_grad(0) {
             let p = Gemm::new(m, k, n).map_err(|error| node.error(error))?;
             let rule = ScaleRule::FromGemmOperands { dy, w, terms: Terms::linear(n) };
             let (a, b) = (g, w.buf);
-            at.emit_gradient(0, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+            at.emit_gradient(0, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         Ok(())
     }
@@ -103,5 +109,5 @@ pub(super) fn vjp_of_bias(at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<
     let node = at.node;
     let p = Reduce::new(ReduceOp::Sum, 1, node.size(node.shape.rows())?, node.size(node.shape.channels())?);
     let (p, x) = (p.map_err(|error| node.error(error))?, dy.value.buf);
-    at.emit_gradient(2, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y })
+    at.emit_gradient(2, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y })
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     model::terms::Terms,
-    ops::{Flow, Gemm, Op, ShapeError},
+    ops::{Gemm, GradientFlow, Op, ShapeError},
 };
 
 impl<'t> Var<'t> {
@@ -95,13 +95,13 @@ impl Operator for Matmul {
             let p = matrices.of_b(transposed).map_err(|error| node.error(error))?;
             let rule = ScaleRule::FromGemmOperands { dy, w: a, terms: Terms::linear(matrices.m) };
             let (a, b) = if transposed { (g, a.buf) } else { (a.buf, g) };
-            at.emit_gradient(1, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+            at.emit_gradient(1, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         if at.needs_grad(0) {
             let p = matrices.of_a(transposed).map_err(|error| node.error(error))?;
             let rule = ScaleRule::FromGemmOperands { dy, w: b, terms: Terms::linear(matrices.p) };
             let (a, b) = (g, b.buf);
-            at.emit_gradient(0, dy, Flow::Site, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
+            at.emit_gradient(0, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::{
 use gradscale_core::{
     amp::Precision,
     backend::{DType, NormSaved},
-    ops::{Binary, BinaryOp, Broadcast, Flow, Norm, NormOver, Op, ShapeError},
+    ops::{Binary, BinaryOp, Broadcast, GradientFlow, Norm, NormOver, Op, ShapeError},
 };
 
 impl<'t> Var<'t> {
@@ -184,7 +184,7 @@ impl Operator for Normalise {
         };
         let mut of_channels = |i: usize| {
             if at.needs_grad(i) {
-                return Ok(at.destination(i, dy, Flow::Site, ScaleRule::None)?.0);
+                return Ok(at.destination(i, dy, GradientFlow::Cast, ScaleRule::None)?.0);
             }
             let unused = at.new_buffer(DType::F32, node.shape.channels());
             Ok(StoreSpec::passthrough(unused, dy.slot))

@@ -11,7 +11,7 @@ use crate::{
 use gradscale_core::{
     amp::Precision,
     backend::{DType, NormSaved, Slot},
-    ops::{Binary, BinaryOp, Broadcast, Dim, Flow, Norm, NormOver, Op, Reduce, ReduceOp, Strided, Unary},
+    ops::{Binary, BinaryOp, Broadcast, Dim, GradientFlow, Norm, NormOver, Op, Reduce, ReduceOp, Strided, Unary},
 };
 
 impl<'t> Var<'t> {
@@ -168,7 +168,7 @@ impl Operator for NormFrames {
         let plain = at.new_buffer(DType::F32, len);
         let mut of_channels = |i: usize| {
             if at.needs_grad(i) {
-                return Ok(at.destination(i, dy, Flow::Site, ScaleRule::None)?.0);
+                return Ok(at.destination(i, dy, GradientFlow::Cast, ScaleRule::None)?.0);
             }
             let unused = at.new_buffer(DType::F32, at.node.shape.channels());
             Ok(StoreSpec::passthrough(unused, slot))

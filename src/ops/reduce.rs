@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{DType, Slot},
-    ops::{Dim, Flow, Op, Reduce, ReduceOp, Strided, Unary},
+    ops::{Dim, GradientFlow, Op, Reduce, ReduceOp, Strided, Unary},
 };
 
 impl<'t> Var<'t> {
@@ -144,6 +144,6 @@ impl Operator for Reduce {
         ];
         let p = Strided::new(&dims, 0, 0).map_err(|error| at.node.error(error))?;
         let x = g.value.buf;
-        at.emit_gradient(0, g, Flow::Site, ScaleRule::FromValues, |y| Operation::Copy { p, x, y })
+        at.emit_gradient(0, g, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Copy { p, x, y })
     }
 }

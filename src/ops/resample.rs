@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Slot,
-    ops::{Dim, Flow, Gemm, Op, Reduce, ReduceOp, ShapeError, Strided},
+    ops::{Dim, Gemm, GradientFlow, Op, Reduce, ReduceOp, ShapeError, Strided},
 };
 
 /// Operator that resamples images: a product with a constant matrix along each of two axes.
@@ -212,7 +212,7 @@ impl Operator for Resample {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let steps = self.steps(at, true)?;
         let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| last.operation(x, y))
+        at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| last.operation(x, y))
     }
 }
 
@@ -293,7 +293,7 @@ impl Operator for Repeat {
             }
         }
         let Some((last, x)) = all_but_last(at, steps, dy.value.buf, dy.slot) else { return Ok(()) };
-        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| last.operation(x, y))
+        at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| last.operation(x, y))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::Slot,
-    ops::{BinaryOp, Broadcast, Flow, Unary},
+    ops::{BinaryOp, Broadcast, GradientFlow, Unary},
 };
 
 /// Operator of softplus: y = max(x, 0) + ln(1 + e^−|x|), of which no part overflows.
@@ -93,5 +93,5 @@ fn store_binary(at: &mut Context<'_, '_, '_>, op: BinaryOp, [a, b]: [BufferId; 2
 fn times(at: &mut Context<'_, '_, '_>, dy: Gradient, slope: BufferId) -> Result<(), TraceError> {
     let p = binary::like(at.node, BinaryOp::Mul, Broadcast::All)?;
     let (a, b) = (dy.value.buf, slope);
-    at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
+    at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
-    ops::{Binary, BinaryOp, Broadcast, Dim, Flow, Op, Reduce, ReduceOp, ShapeError, Strided, Unary},
+    ops::{Binary, BinaryOp, Broadcast, Dim, GradientFlow, Op, Reduce, ReduceOp, ShapeError, Strided, Unary},
 };
 
 /// Mask value that is added to hidden scores: the resulting e^x is 0, whatever the scores are. It is finite, because
@@ -171,7 +171,7 @@ impl Operator for Softmax {
         let sum = of_rows(at, ReduceOp::Sum, weighted, dy.slot)?;
         let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
         let rest = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: dy.value.buf, b: sum, y });
-        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, product(rest))
+        at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromSoftmax, product(rest))
     }
 }
 
@@ -209,7 +209,7 @@ impl Operator for LogSoftmax {
         let share = at.emit_temporary(len, dy.slot, |y| Operation::Binary { p, a: exp, b: sum, y });
         let p = binary::like(at.node, BinaryOp::Sub, Broadcast::All)?;
         let a = dy.value.buf;
-        at.emit_gradient(0, dy, Flow::Site, ScaleRule::FromSoftmax, |y| Operation::Binary { p, a, b: share, y })
+        at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromSoftmax, |y| Operation::Binary { p, a, b: share, y })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
 use gradscale_core::{
     amp::Precision,
     backend::{DType, NormSaved, Slot},
-    ops::{Flow, Unary},
+    ops::{GradientFlow, Unary},
 };
 
 impl Normalise {
@@ -57,7 +57,7 @@ impl Normalise {
         at.emit(Operation::NormVjp { p, x: by, dy: dy.value.buf, dx: StoreSpec::passthrough(unused, dy.slot), affine });
         for (i, sum) in [1, 2].into_iter().zip(sums) {
             if at.needs_grad(i) {
-                at.emit_gradient(i, dy, Flow::Site, ScaleRule::None, |y| cast(sum.buf, y))?;
+                at.emit_gradient(i, dy, GradientFlow::Cast, ScaleRule::None, |y| cast(sum.buf, y))?;
             }
         }
         if !at.needs_grad(0) {

@@ -11,7 +11,7 @@ use gradscale_core::{
     scaled::Scaled,
     site::{Calls, Site},
     stats::{Counts, Stats},
-    step::{Blame, Kind, blame, end, may_repeat},
+    step_outcome::{FirstNonFinite, NonFiniteKind, find_first_non_finite, may_repeat, site_outcome},
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl Player {
         loop {
             let rows = self.rows(step)?;
             let counts: Vec<&Counts> = rows.iter().map(Stats::counts).collect();
-            let blame = blame(counts.iter().copied());
+            let blame = find_first_non_finite(counts.iter().copied());
             let failed = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
             let repeated = blame.is_some_and(|blame| self.repeats(step, &rows, blame, failed, recorded));
             for (at, (seen, row)) in step.sites.iter().zip(&rows).enumerate() {
@@ -112,7 +112,7 @@ impl Player {
                 if repeated {
                     site.repeat(row);
                 } else {
-                    site.finish(row, end(blame.is_none(), site.config().repeats(), blame, at));
+                    site.finish(row, site_outcome(blame.is_none(), site.config().repeats(), blame, at));
                 }
             }
             // Rows of parameters are not needed, because an overflow at a site reaches some parameter.
@@ -150,11 +150,11 @@ impl Player {
 
     /// Returns true if the batch would be repeated. One that is not finite is repeated only if the training has
     /// repeated it too.
-    fn repeats(&self, step: &Step, rows: &[Stats], blame: Blame, failed: u32, recorded: u32) -> bool {
+    fn repeats(&self, step: &Step, rows: &[Stats], blame: FirstNonFinite, failed: u32, recorded: u32) -> bool {
         let Scaling::Gradient(gradient) = &self.scaling else { return false };
         let site = self.sites.get(&step.sites[blame.site].name);
-        let outlier = blame.kind != Kind::Nan && site.is_some_and(|site| site.is_outlier(&rows[blame.site]));
-        let tried = blame.kind == Kind::Overflow || failed < recorded;
+        let outlier = blame.kind != NonFiniteKind::Nan && site.is_some_and(|site| site.is_outlier(&rows[blame.site]));
+        let tried = blame.kind == NonFiniteKind::Overflow || failed < recorded;
         gradient.repeats() && tried && !outlier && may_repeat(Calls::One, failed)
     }
 

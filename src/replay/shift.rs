@@ -68,7 +68,7 @@ mod tests {
             assert_eq!((got.exponent(), got.counts().amax), (to, want.counts().amax));
             assert_eq!(got.counts().flushed, want.counts().flushed, "{to}");
             assert_eq!(got.counts().overflowed > 0, want.counts().overflowed > 0, "{to}");
-            assert_eq!(got.room_above(), want.room_above());
+            assert_eq!(got.headroom_above(), want.headroom_above());
             let sums = |row: &Stats| row.moments().map(|m| [m.sum, m.sum_sq, m.sum_ln, m.sum_ln_sq]).expect("sums");
             for (got, want) in sums(&got).into_iter().zip(sums(&want)) {
                 assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{to}: {got} {want}");

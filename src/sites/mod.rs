@@ -39,10 +39,10 @@ use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, Fixed, LossScale},
     scaled::Scaled,
-    site::{Calls, Site, SiteConfig, StepEnd},
+    site::{Calls, Site, SiteConfig, SiteOutcome},
     solve::{Choice, ConfigError, NoDecision},
     stats::{Detail, Stats},
-    step::{self, Blame, Kind},
+    step_outcome::{self, FirstNonFinite, NonFiniteKind},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -86,16 +86,16 @@ impl Cause {
     }
 }
 
-/// Result of an attempt at a step: applied, repeated or skipped. The index of a [`Blame`] is that in the order of the
+/// Result of an attempt at a step: applied, repeated or skipped. The index of a [`FirstNonFinite`] is that in the order of the
 /// stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// The step was applied: the parameters are updated.
     Stepped,
     /// The step overflowed and has changed nothing; the same batch is to be run again.
-    Repeat(Blame),
+    Repeat(FirstNonFinite),
     /// The step was skipped and has changed nothing, for this cause.
-    Skipped(Option<Blame>, Cause),
+    Skipped(Option<FirstNonFinite>, Cause),
 }
 
 /// Properties of an attempt at a step, besides the rows of its stores.
@@ -338,7 +338,7 @@ impl Sites {
     pub fn finish(&mut self, rows: &[Stats], order: &[Slot], attempt: Attempt) -> Finished {
         self.decided.clear();
         let row = |slot: Slot| &rows[usize::from(slot.0)];
-        let blame = step::blame(order.iter().map(|&slot| row(slot).counts()));
+        let blame = step_outcome::find_first_non_finite(order.iter().map(|&slot| row(slot).counts()));
         let mut largest: Option<Scaled<f32>> = None;
         for &slot in order {
             let entry = &mut self.entries[usize::from(slot.0)];
@@ -360,7 +360,7 @@ impl Sites {
         let excess = match (finished, blame) {
             (Finished::Repeat(_) | Finished::Skipped(_, Cause::Again), Some(blame)) => {
                 let slot = order[blame.site];
-                self.site(slot).map_or(0, |site| site.excess(row(slot)))
+                self.site(slot).map_or(0, |site| site.bits_above_history(row(slot)))
             }
             _ => 0,
         };
@@ -370,18 +370,20 @@ impl Sites {
             let behind = blame.is_some_and(|blame| at > blame.site);
             // A site with one call in one micro-batch decides from its own values.
             if behind && excess > 0 && (attempt.micro > 1 || site.config().calls == Calls::Several) {
-                site.expect(excess);
+                site.assume_upstream_growth(excess);
             }
             let end = match finished {
                 Finished::Repeat(_) => {
                     site.repeat(row(slot));
                     continue;
                 }
-                Finished::Stepped => step::end(true, false, blame, at),
-                Finished::Skipped(_, cause) => step::end(false, repeats && cause != Cause::Again, blame, at),
+                Finished::Stepped => step_outcome::site_outcome(true, false, blame, at),
+                Finished::Skipped(_, cause) => {
+                    step_outcome::site_outcome(false, repeats && cause != Cause::Again, blame, at)
+                }
             };
-            if end == StepEnd::SkippedAfter {
-                site.learn(excess);
+            if end == SiteOutcome::SkippedDownstream {
+                site.limit_from_upstream(excess);
             }
             site.finish(row(slot), end);
         }
@@ -420,16 +422,16 @@ impl Sites {
     }
 
     /// Returns the treatment of a batch with values that are not finite.
-    fn failed(&self, rows: &[Stats], order: &[Slot], blame: Option<Blame>, attempt: Attempt) -> Finished {
+    fn failed(&self, rows: &[Stats], order: &[Slot], blame: Option<FirstNonFinite>, attempt: Attempt) -> Finished {
         let slot = blame.map(|blame| order[blame.site]);
         let (Some(blame), Some(slot), Some(site)) = (blame, slot, slot.and_then(|slot| self.site(slot))) else {
             return Finished::Skipped(blame, Cause::NotFinite);
         };
-        if blame.kind != Kind::Nan && site.is_outlier(&rows[usize::from(slot.0)]) {
+        if blame.kind != NonFiniteKind::Nan && site.is_outlier(&rows[usize::from(slot.0)]) {
             return Finished::Skipped(Some(blame), Cause::Outlier);
         }
         let calls = if attempt.micro > 1 { Calls::Several } else { site.config().calls };
-        match (step::may_repeat(calls, attempt.failed), calls) {
+        match (step_outcome::may_repeat(calls, attempt.failed), calls) {
             (true, _) if attempt.repeatable => Finished::Repeat(blame),
             (true, _) => Finished::Skipped(Some(blame), Cause::Again),
             (false, Calls::Several) => Finished::Skipped(Some(blame), Cause::Repeats),

@@ -4,7 +4,7 @@ use super::{Sites, SlotEntry, SlotKind};
 use crate::Scaling;
 use gradscale_core::{
     loss_scale::LossScale,
-    site::{Calls, Guard, RING, SiteState},
+    site::{CEILING_HISTORY_LEN, Calls, Guard, SiteState},
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ impl Sites {
                     several: site.config().calls == Calls::Several,
                     tried: state.tried,
                     guard: (state.guard != Guard::default()).then_some({
-                        let Guard { limit, left, lasts } = state.guard;
+                        let Guard { limit, remaining_steps: left, duration_steps: lasts } = state.guard;
                         (limit, left, lasts)
                     }),
                 }
@@ -89,9 +89,9 @@ impl Sites {
             entry.overflows = site.overflows;
             entry.row = None;
             if let (Some(own), Some(state)) = (&mut entry.site, &site.state) {
-                let ceilings = state.ceilings.iter().copied().take(RING).collect();
+                let ceilings = state.ceilings.iter().copied().take(CEILING_HISTORY_LEN).collect();
                 let (limit, left, lasts) = state.guard.unwrap_or_default();
-                let guard = Guard { limit, left, lasts };
+                let guard = Guard { limit, remaining_steps: left, duration_steps: lasts };
                 let SavedState { alpha, since, at_once, tried, .. } = *state;
                 own.restore(&SiteState { alpha, since, at_once, ceilings, guard, tried });
             }

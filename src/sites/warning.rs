@@ -76,7 +76,7 @@ impl Sites {
         if rows.iter().any(|row| row.counts().non_finite() != 0) {
             return None;
         }
-        let room = rows.iter().filter_map(|row| row.room_above()).min().filter(|room| *room > 0)?;
+        let room = rows.iter().filter_map(|row| row.headroom_above()).min().filter(|room| *room > 0)?;
         let nonzero: u64 = rows.iter().map(|row| row.counts().nonzero()).sum();
         // In a row without a histogram, all flushed values count as avoidable.
         let avoidable = |row: &&Stats| {

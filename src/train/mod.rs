@@ -27,7 +27,7 @@ use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
     backend::{Backend, Control, DType, Data, Slot},
     stats::{Detail, Stats},
-    step::SkipLimit,
+    step_outcome::SkipLimit,
 };
 use state::ParameterSet;
 use std::{

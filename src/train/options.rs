@@ -4,7 +4,7 @@ use crate::{
     distributed::{BatchNormScope, Overlap, ReduceMode},
     train::Trainer,
 };
-use gradscale_core::{backend::Backend, step::SkipLimit};
+use gradscale_core::{backend::Backend, step_outcome::SkipLimit};
 
 /// Options of a [`Trainer`], for [`Trainer::with_options`]. An option that is not set keeps its value.
 ///

@@ -7,7 +7,8 @@
 
 use gradscale_core::{
     backend::{
-        Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, Error, ErrorKind, Launch, OnDevice, Slot, Store,
+        Backend, Buffer, Caps, Control, DType, Data, DataMut, DeviceResult, Error, ErrorKind, Launch, OnDevice, Slot,
+        Store,
     },
     cast::{Round, f16_from_f32},
     ops::{At, Binary, Gemm, Unary},
@@ -114,7 +115,7 @@ impl Backend for Tiny {
         })
     }
 
-    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> DeviceResult<Self> {
         match (src, dst) {
             (Data::F32(x), Memory::F32(y)) => y[..x.len()].copy_from_slice(x),
             (Data::F16(x), Memory::F16(y)) => y[..x.len()].copy_from_slice(x),
@@ -125,7 +126,7 @@ impl Backend for Tiny {
         Ok(())
     }
 
-    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> DeviceResult<Self> {
         match (src, dst) {
             (Memory::F32(x), DataMut::F32(y)) => y.copy_from_slice(&x[..y.len()]),
             (Memory::F16(x), DataMut::F16(y)) => y.copy_from_slice(&x[..y.len()]),
@@ -141,7 +142,7 @@ impl Backend for Tiny {
         Ok(Table { exponents: vec![0; slots], seed: 0, detail: Detail::Moments, rows: Mutex::new(vec![EMPTY; slots]) })
     }
 
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> DeviceResult<Self> {
         table.exponents.copy_from_slice(control.exponents);
         (table.seed, table.detail) = (control.seed, control.detail);
         let rows = table.rows.get_mut().expect("no operator panics");
@@ -151,14 +152,14 @@ impl Backend for Tiny {
 
     async fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let all = table.rows.lock().expect("no operator panics");
         out.copy_from_slice(&all[usize::from(rows.start)..usize::from(rows.end)]);
         values.iter_mut().zip(scalars).for_each(|(value, scalar)| *value = scalar.get(0));
         Ok(())
     }
 
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => unary(op, len, x, y),
             Launch::Binary { p, a, b, y } => binary(&p, a, b, y),

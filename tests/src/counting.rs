@@ -8,7 +8,7 @@ use core::{
     time::Duration,
 };
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Invitation, Launch, OnDevice, Wire},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, GradReduce, Launch, OnDevice, UniqueId},
     stats::{Stats, WORDS},
 };
 
@@ -129,22 +129,22 @@ impl<B: Backend> Backend for Counting<B> {
         self.count(ALLOCATED, len.saturating_mul(dtype.size()));
         self.inner.alloc(dtype, len)
     }
-    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<B::Buffer>) -> Done<Self> {
+    fn alloc_group(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<B::Buffer>) -> DeviceResult<Self> {
         self.count(ALLOCS, lens.len());
         self.count(ALLOCATED, lens.iter().sum::<usize>().saturating_mul(dtype.size()));
-        self.inner.alloc_together(dtype, lens, buffers)
+        self.inner.alloc_group(dtype, lens, buffers)
     }
-    fn write(&self, src: Data<'_>, dst: &mut B::Buffer) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut B::Buffer) -> DeviceResult<Self> {
         self.count(WRITES, 1);
         self.count(BYTES_UP, src.len() * src.dtype().size());
         self.inner.write(src, dst)
     }
-    fn prefetch(&self, src: Data<'_>, dst: &mut B::Buffer) -> Done<Self> {
+    fn prefetch(&self, src: Data<'_>, dst: &mut B::Buffer) -> DeviceResult<Self> {
         self.count(WRITES, 1);
         self.count(BYTES_UP, src.len() * src.dtype().size());
         self.inner.prefetch(src, dst)
     }
-    fn read(&self, src: &B::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+    fn read(&self, src: &B::Buffer, dst: DataMut<'_>) -> impl Future<Output = DeviceResult<Self>> {
         self.count(READS, 1);
         self.count(BYTES_DOWN, dst.len() * dst.dtype().size());
         self.inner.read(src, dst)
@@ -152,44 +152,44 @@ impl<B: Backend> Backend for Counting<B> {
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<B::Table, B::Error> {
         self.inner.table(slots, hyperparameters)
     }
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut B::Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut B::Table) -> DeviceResult<Self> {
         self.count(UPLOADS, 1);
         self.count(BYTES_UP, size_of_val(control.exponents) + size_of_val(control.hyperparameters) + 12);
         self.inner.upload(control, clear, table)
     }
     fn collect(
         &self, table: &B::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&B::Buffer], values: &mut [f32],
-    ) -> impl Future<Output = Done<Self>> {
+    ) -> impl Future<Output = DeviceResult<Self>> {
         self.count(COLLECTS, 1);
         self.count(BYTES_DOWN, rows.len() * WORDS * 4 + scalars.len() * 4);
         self.inner.collect(table, rows, out, scalars, values)
     }
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<B::Recording>, B::Error> {
+    fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<B::Recording>, B::Error> {
         self.inner.record(work)
     }
-    fn repeat(&self, step: &B::Recording) -> Done<Self> {
+    fn replay(&self, step: &B::Recording) -> DeviceResult<Self> {
         self.count(REPEATS, 1);
-        self.inner.repeat(step)
+        self.inner.replay(step)
     }
-    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, B::Error> {
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, B::Error> {
         self.inner.time(times, work)
     }
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         self.count(OPERATORS, 1);
         let number = self.launched.fetch_add(1, Relaxed);
         self.watch.iter().for_each(|Watch(watch)| watch(number));
         self.inner.launch(launch.inside())
     }
-    fn reaches_by(&self) -> Option<&'static str> {
-        self.inner.reaches_by()
+    fn collective_backend(&self) -> Option<&'static str> {
+        self.inner.collective_backend()
     }
-    fn invite(&self) -> Result<Invitation, B::Error> {
-        self.inner.invite()
+    fn new_unique_id(&self) -> Result<UniqueId, B::Error> {
+        self.inner.new_unique_id()
     }
-    fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
-        self.inner.join(invitation, rank, ranks)
+    fn init_rank(&mut self, unique_id: &UniqueId, rank: u32, ranks: u32) -> DeviceResult<Self> {
+        self.inner.init_rank(unique_id, rank, ranks)
     }
-    fn wire(&self, part: Wire<'_, B::Buffer>) -> Done<Self> {
-        self.inner.wire(part)
+    fn grad_reduce(&self, part: GradReduce<'_, B::Buffer>) -> DeviceResult<Self> {
+        self.inner.grad_reduce(part)
     }
 }

@@ -8,7 +8,7 @@ use core::{
     ops::Range,
 };
 use gradscale_core::{
-    backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
+    backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, DeviceResult, Launch, OnDevice},
     stats::{Detail, Stats},
 };
 use operands::{Keep, Kept, run};
@@ -123,23 +123,23 @@ impl<B: Backend> Backend for Recorder<B> {
     fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer, B::Error> {
         self.inner.alloc(dtype, len).map(Shared::new)
     }
-    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Self::Buffer>) -> Done<Self> {
+    fn alloc_group(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Self::Buffer>) -> DeviceResult<Self> {
         let mut inner = Vec::new();
-        self.inner.alloc_together(dtype, lens, &mut inner)?;
+        self.inner.alloc_group(dtype, lens, &mut inner)?;
         buffers.extend(inner.into_iter().map(Shared::new));
         Ok(())
     }
-    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> DeviceResult<Self> {
         self.inner.write(src, &mut dst.memory.borrow_mut())
     }
     #[expect(clippy::await_holding_refcell_ref, reason = "nothing else runs meanwhile")]
-    async fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> DeviceResult<Self> {
         self.inner.read(&src.memory.borrow(), dst).await
     }
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, B::Error> {
         Ok(SharedTable(Rc::new(RefCell::new(self.inner.table(slots, hyperparameters)?))))
     }
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> DeviceResult<Self> {
         *self.last.borrow_mut() = Some(Uploaded {
             exponents: control.exponents.to_vec(),
             hyperparameters: control.hyperparameters.to_vec(),
@@ -152,18 +152,18 @@ impl<B: Backend> Backend for Recorder<B> {
     #[expect(clippy::await_holding_refcell_ref, reason = "nothing else runs meanwhile")]
     async fn collect(
         &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let scalars: Vec<_> = scalars.iter().map(|scalar| scalar.memory.borrow()).collect();
         let scalars: Vec<&B::Buffer> = scalars.iter().map(|scalar| &**scalar).collect();
         self.inner.collect(&table.0.borrow(), rows, out, &scalars, values).await
     }
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Recorded<B>>, B::Error> {
+    fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<Recorded<B>>, B::Error> {
         *self.log.borrow_mut() = Some(Vec::new());
         let done = work();
         let (launches, control) = (self.log.borrow_mut().take(), self.last.borrow().clone());
         done.map(|()| Some(Recorded { launches: launches?, control: control? }))
     }
-    fn repeat(&self, step: &Recorded<B>) -> Done<Self> {
+    fn replay(&self, step: &Recorded<B>) -> DeviceResult<Self> {
         self.repeats.set(self.repeats.get() + 1);
         let mut control = self.last.borrow().clone().expect("a step follows an upload");
         match self.keeps {
@@ -177,7 +177,7 @@ impl<B: Backend> Backend for Recorder<B> {
         self.inner.upload(&control, 0..0, &mut table.borrow_mut())?;
         step.launches.iter().try_for_each(|launch| run(&self.inner, launch.clone()))
     }
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         let launch = launch.map(&mut Keep);
         match self.log.borrow_mut().as_mut() {
             Some(log) => {

@@ -124,7 +124,7 @@ impl<'b, B: Backend> Rig<'b, B> {
     pub fn outputs_together(&self, dtype: DType, all: &[&[f32]]) -> Result<Vec<Output<B>>, Fail> {
         let lens: Vec<usize> = all.iter().flat_map(|values| guarded(values.len())).collect();
         let mut buffers = Vec::new();
-        self.backend.alloc_together(dtype, &lens, &mut buffers)?;
+        self.backend.alloc_group(dtype, &lens, &mut buffers)?;
         let mut buffers = buffers.into_iter();
         let one = |values: &&[f32]| {
             let mut output = self.output_of(&mut buffers, values.len())?;

@@ -11,7 +11,7 @@ use burn::{
     optim::{GradientsParams, ModuleOptimizer, SgdConfig, momentum::MomentumConfig},
     tensor::{Tensor, activation::relu},
 };
-use gradscale_burn::{Cause, End, Guard, Kind, Outcome, ScaledLinear, Scaler, Site};
+use gradscale_burn::{Cause, End, Guard, NonFiniteKind, Outcome, ScaledLinear, Scaler, Site};
 
 #[derive(Module, Debug)]
 struct Net {
@@ -123,7 +123,7 @@ fn nan_and_infinity_are_left_out_and_training_goes_on() {
         let Outcome::Skipped(skipped) = &outcome else { panic!("{outcome}") };
         assert_eq!(skipped.cause, Cause::NotFinite);
         // The last layer's output is the first whose gradient is stored.
-        assert!(matches!(&skipped.site, Some((site, Kind::Nan | Kind::Infinite, _)) if site == "second"), "{outcome}");
+        assert!(matches!(&skipped.site, Some((site, NonFiniteKind::Nan | NonFiniteKind::Infinite, _)) if site == "second"), "{outcome}");
         assert_eq!((training.weights(), training.exponents()), (weights, exponents));
         assert!(training.step(1.0).stepped());
     }

@@ -1,6 +1,6 @@
 //! Outcome of a step.
 
-use gradscale::{Cause, gradscale_core::step::Kind};
+use gradscale::{Cause, gradscale_core::step_outcome::NonFiniteKind};
 use std::fmt;
 
 /// Next action of a training loop after one pass forward and backward.
@@ -21,16 +21,16 @@ pub struct Skipped {
     pub cause: Cause,
     /// First site with values that are not finite, with their kind and the exponent in force. `None` if they appeared
     /// after all sites, in f32.
-    pub site: Option<(String, Kind, i32)>,
+    pub site: Option<(String, NonFiniteKind, i32)>,
 }
 
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.site {
             None => f.write_str("a gradient of a parameter is not finite, although the gradients at all sites are")?,
-            Some((site, Kind::Overflow, exponent)) => write!(f, "site {site} overflowed at 2^{exponent}")?,
-            Some((site, Kind::Infinite, _)) => write!(f, "site {site} received ±∞")?,
-            Some((site, Kind::Nan, _)) => write!(f, "site {site} received NaN, which is not a scaling problem")?,
+            Some((site, NonFiniteKind::Overflow, exponent)) => write!(f, "site {site} overflowed at 2^{exponent}")?,
+            Some((site, NonFiniteKind::Infinite, _)) => write!(f, "site {site} received ±∞")?,
+            Some((site, NonFiniteKind::Nan, _)) => write!(f, "site {site} received NaN, which is not a scaling problem")?,
         }
         match self.cause {
             Cause::Outlier => f.write_str("; it is further above the last steps than the method's outliers allow"),

@@ -5,7 +5,7 @@ use crate::{
     scaler::{EMPTY, State},
 };
 use gradscale::{
-    gradscale_core::step::Blame,
+    gradscale_core::step_outcome::FirstNonFinite,
     sites::{Attempt, Finished},
 };
 
@@ -17,7 +17,7 @@ impl Scaler {
         let State { sites, rows, order, failed } = &mut *state;
         let attempt = Attempt { found_inf, failed: *failed, repeatable, micro: 1 };
         let finished = sites.finish(rows, order, attempt);
-        let named = |Blame { site, kind, exponent }| (sites.name(order[site]).to_owned(), kind, exponent);
+        let named = |FirstNonFinite { site, kind, exponent }| (sites.name(order[site]).to_owned(), kind, exponent);
         let end = match finished {
             Finished::Stepped => End::Step,
             Finished::Repeat(_) => End::Repeat,

@@ -1,7 +1,7 @@
 //! Reference site of the core, for comparison with an adapter's.
 
 use gradscale_adapters::core::{
-    site::{Site, SiteConfig, StepEnd},
+    site::{Site, SiteConfig, SiteOutcome},
     stats::{Convention, Detail, Stats},
 };
 use half::f16;
@@ -25,7 +25,7 @@ impl Twin {
         let scaled: Vec<f32> = gradient.iter().map(|v| v * 2f32.powi(exponent)).collect();
         let mut row = Stats::new(Convention::FP16, exponent, self.0.request().detail);
         row.observe(&scaled);
-        self.0.finish(&row, StepEnd::Stepped);
+        self.0.finish(&row, SiteOutcome::Stepped);
         let stored = scaled.iter().map(|&u| f16::from_f32(u).to_f32() * 2f32.powi(-exponent)).collect();
         (exponent, stored, row.counts().flushed as f64 / row.counts().nonzero() as f64)
     }

@@ -195,7 +195,7 @@ impl<'a> Bench<'a> {
                 break;
             }
             for (Recorded { recording, pieces }, times) in all.iter().zip(&mut times) {
-                times.push(self.device.gpu().seconds(|| self.device.repeat(recording))? / *pieces as f64);
+                times.push(self.device.gpu().seconds(|| self.device.replay(recording))? / *pieces as f64);
             }
         }
         Ok(times.iter_mut().map(|times| median(times)).collect())
@@ -217,7 +217,7 @@ impl<'a> Bench<'a> {
             // read.
             let repeats = self.size(REPEATS_ALONE, 1);
             let took = gpu.seconds(|| {
-                (0..repeats).try_for_each(|_| self.device.repeat(recording))?;
+                (0..repeats).try_for_each(|_| self.device.replay(recording))?;
                 sensor = self.sensors.read();
                 Ok(())
             })?;

@@ -7,7 +7,7 @@ use gradscale::{
     Input, Method, Parameters, Trainer, TrainerOptions,
     distributed::{GradTransport, Group, ReduceMode, Threads},
     gradscale_core::{
-        backend::{Backend, DType, Data, DataMut, Wire},
+        backend::{Backend, DType, Data, DataMut, GradReduce},
         cast::{Round, f16_from_f64},
     },
     nn::{Linear, Module},
@@ -33,11 +33,11 @@ fn world<T: Send>(ranks: usize, rank: impl Fn(usize, Threads) -> T + Sync) -> Ve
 /// Runs `work` on devices that have joined a group, each in its own thread with its rank. Returns all results.
 fn joined<T: Send>(devices: &[impl Fn() -> Cuda + Sync], work: impl Fn(usize, &Cuda) -> T + Sync) -> Vec<T> {
     let ranks = devices.len();
-    let invitation = devices[0]().invite().expect("an invitation");
+    let unique_id = devices[0]().new_unique_id().expect("a unique id");
     world(ranks, |rank, _| {
         let mut device = devices[rank]();
         let number = |number: usize| u32::try_from(number).expect("few");
-        device.join(&invitation, number(rank), number(ranks)).expect("all ranks");
+        device.init_rank(&unique_id, number(rank), number(ranks)).expect("all ranks");
         work(rank, &device)
     })
 }
@@ -76,21 +76,25 @@ fn naive(parts: u32) -> Vec<u32> {
 }
 
 fn means(device: &Cuda, (rank, ranks): (usize, usize), parts: u32, exact: bool) -> Vec<u32> {
-    device.wire(Wire::Begin { len: LENS.iter().sum(), parts, exact }).expect("room");
+    device.grad_reduce(GradReduce::Init { len: LENS.iter().sum(), parts, exact }).expect("room");
     let mut buffers: Vec<_> = LENS.iter().map(|&len| device.alloc(DType::F32, len).expect("memory")).collect();
     for number in (0..parts).skip(rank).step_by(ranks) {
         let mut at = 0;
         for (place, (buffer, &len)) in buffers.iter_mut().zip(&LENS).enumerate() {
             let values = part(number + 100 * place as u32, len);
             device.write(Data::F32(&values), buffer).expect("a copy");
-            device.wire(Wire::Add { at, len, values: buffer, exponent: EXPONENTS[place] }).expect("a sum");
+            device
+                .grad_reduce(GradReduce::Accumulate { at, len, values: buffer, exponent: EXPONENTS[place] })
+                .expect("a sum");
             at += len;
         }
     }
-    device.wire(Wire::Mean).expect("a mean");
+    device.grad_reduce(GradReduce::AllReduceMean).expect("a mean");
     let (mut at, mut all) = (0, Vec::new());
     for (place, (values, &len)) in buffers.iter_mut().zip(&LENS).enumerate() {
-        device.wire(Wire::Take { at, len, values, exponent: EXPONENTS[place].unwrap_or(0) }).expect("a mean");
+        device
+            .grad_reduce(GradReduce::Read { at, len, values, exponent: EXPONENTS[place].unwrap_or(0) })
+            .expect("a mean");
         at += len;
         let mut means = vec![0f32; len];
         block_on(device.read(values, DataMut::F32(&mut means))).expect("a copy");

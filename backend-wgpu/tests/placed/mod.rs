@@ -6,7 +6,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Launch, OnDevice},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Launch, OnDevice},
     stats::Stats,
 };
 use gradscale_wgpu::{Error, Memory, Recording, Table, Wgpu};
@@ -54,45 +54,45 @@ impl Backend for Placed {
         match &self.places {
             Places::Between(last) if !last.fetch_xor(true, Relaxed) => {
                 let mut three = Vec::new();
-                self.inner.alloc_together(dtype, &[1, len, 1], &mut three)?;
+                self.inner.alloc_group(dtype, &[1, len, 1], &mut three)?;
                 Ok(three.swap_remove(1))
             }
             Places::Between(_) | Places::Alone => self.inner.alloc(dtype, len),
         }
     }
-    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Memory>) -> Done<Self> {
+    fn alloc_group(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Memory>) -> DeviceResult<Self> {
         match self.places {
-            Places::Between(_) => self.inner.alloc_together(dtype, lens, buffers),
+            Places::Between(_) => self.inner.alloc_group(dtype, lens, buffers),
             Places::Alone => lens.iter().try_for_each(|&len| {
                 buffers.extend([self.inner.alloc(dtype, len)?]);
                 Ok(())
             }),
         }
     }
-    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> DeviceResult<Self> {
         self.inner.write(src, dst)
     }
-    fn read(&self, src: &Memory, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+    fn read(&self, src: &Memory, dst: DataMut<'_>) -> impl Future<Output = DeviceResult<Self>> {
         self.inner.read(src, dst)
     }
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, Error> {
         self.inner.table(slots, hyperparameters)
     }
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> DeviceResult<Self> {
         self.inner.upload(control, clear, table)
     }
     fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
-    ) -> impl Future<Output = Done<Self>> {
+    ) -> impl Future<Output = DeviceResult<Self>> {
         self.inner.collect(table, rows, out, scalars, values)
     }
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Recording>, Error> {
+    fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<Recording>, Error> {
         self.inner.record(work)
     }
-    fn repeat(&self, step: &Recording) -> Done<Self> {
-        self.inner.repeat(step)
+    fn replay(&self, step: &Recording) -> DeviceResult<Self> {
+        self.inner.replay(step)
     }
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         self.inner.launch(launch.inside())
     }
 }

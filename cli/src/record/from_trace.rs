@@ -3,7 +3,7 @@
 use super::{Event, Extremes, LogEntry, Point, Record, Recorder};
 use gradscale::{
     Cause, Repeated, SiteReport, Skipped,
-    gradscale_core::{stats::Stats, step},
+    gradscale_core::{stats::Stats, step_outcome},
     replay::{Seen, Step},
 };
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +26,7 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
         }
         let sites = step.sites.iter().zip(&rows).map(|(seen, row)| report(seen, row, overflows[&seen.name[..]]));
         let sites: Vec<SiteReport<'_>> = sites.collect();
-        let blame = step::blame(rows.iter().map(Stats::counts));
+        let blame = step_outcome::find_first_non_finite(rows.iter().map(Stats::counts));
         let blame = blame.map(|blame| (step.sites[blame.site].name.clone(), blame));
         if step.repeated {
             repeated.extend(blame.map(|(site, blame)| {

@@ -227,7 +227,7 @@ fn rows() {
             assert!((-152..=101).contains(&choice.k));
         }
         assert!(row.flushed_at(exponent).is_none_or(|rate| rate.part <= rate.whole));
-        assert!(row.room_above().is_none_or(|room| room > -1000 && room < 1000));
+        assert!(row.headroom_above().is_none_or(|room| room > -1000 && room < 1000));
     }
     println!("rows: of {count} inputs {taken} were read, {} refused", count - taken);
     assert!(taken > count / 10 && taken < count - count / 10);

@@ -6,7 +6,7 @@ use gradscale_core::{
     model::{erf, terms::ConvShape, terms::Terms},
     rules,
     scaled::Scaled,
-    site::{Calls, StepEnd, Memory, Site, SiteConfig},
+    site::{Calls, SiteOutcome, Memory, Site, SiteConfig},
     solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
     stats::{Convention, Detail, FlushRule, Stats},
 };
@@ -46,9 +46,9 @@ pub fn print(out: &mut impl Write) -> fmt::Result {
         writeln!(
             out,
             "branch of {n}: {:?}, paper {:?}, split {:?}",
-            rules::sum(parts),
-            rules::branch_paper(parts),
-            rules::split_paper(parts)
+            gradient_rules::sum(parts),
+            gradient_rules::branch_paper(parts),
+            gradient_rules::split_paper(parts)
         )?;
     }
     Ok(())
@@ -96,9 +96,9 @@ fn live(out: &mut impl Write, name: &str, config: SiteConfig, jump: u32) -> fmt:
         let alpha = site.alpha().unwrap_or(0);
         let row = rows::row(Convention::FP16, alpha, request.detail, rows::scaled(step, count, centre, alpha));
         let end = match (row.counts().overflowed, step % 5) {
-            (0, _) | (_, 4) => StepEnd::Stepped,
-            (_, 3) => StepEnd::SkippedAfter,
-            _ => StepEnd::SkippedHere,
+            (0, _) | (_, 4) => SiteOutcome::Stepped,
+            (_, 3) => SiteOutcome::SkippedDownstream,
+            _ => SiteOutcome::Skipped,
         };
         site.finish(&row, end);
         writeln!(out, "site, {name}, step {step}: {request:?}, stored at 2^{alpha}, {end:?}, then {:?}", site.state())?;

@@ -11,7 +11,7 @@ use gradscale_core::{
     rules,
     scale::Factor,
     scaled::Scaled,
-    site::{StepEnd, Site},
+    site::{SiteOutcome, Site},
     solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
     stats::{Convention, MergeError, RowError, Stats, WORDS},
 };
@@ -90,7 +90,7 @@ pub fn decide(exact: &Exact, row: &Stats) -> Result<Choice, NoDecision> {
 
 /// Runs a step of a site: its request, a decision inside the step, and the row of the step.
 #[inline(never)]
-pub fn step(site: &mut Site, row: &Stats, end: StepEnd) -> Option<i32> {
+pub fn step(site: &mut Site, row: &Stats, end: SiteOutcome) -> Option<i32> {
     if site.request().at_once {
         site.decide(site.exact(row), row.exponent());
     }
@@ -136,5 +136,5 @@ pub fn terms(shape: ConvShape) -> Result<Terms, TermsError> {
 /// Probe of the rules for a branch: computes the exponent of its gradients' sum by three rules.
 #[inline(never)]
 pub fn branch(parts: &[Scaled<f32>]) -> [Option<i32>; 3] {
-    [rules::sum(parts).map(|sum| sum.alpha), rules::branch_paper(parts), rules::split_paper(parts)]
+    [gradient_rules::sum(parts).map(|sum| sum.alpha), gradient_rules::branch_paper(parts), gradient_rules::split_paper(parts)]
 }

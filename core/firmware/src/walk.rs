@@ -9,7 +9,7 @@ use gradscale_core::{
     loss_scale::{Dynamic, DynamicConfig, Feedback, LossScale, RisingFloor},
     model::terms::{ConvShape, Terms},
     scaled::Scaled,
-    site::{StepEnd, Memory, Site, SiteConfig},
+    site::{SiteOutcome, Memory, Site, SiteConfig},
     solve::Exact,
     stats::{Convention, Detail, Stats},
 };
@@ -67,7 +67,7 @@ fn sites(out: &mut impl Write, row: &Stats) -> fmt::Result {
         return Err(fmt::Error);
     };
     for step in 0..20 {
-        let end = if step % 6 == 5 { StepEnd::SkippedHere } else { StepEnd::Stepped };
+        let end = if step % 6 == 5 { SiteOutcome::Skipped } else { SiteOutcome::Stepped };
         writeln!(out, "site: {:?}", probes::step(&mut site, row, end))?;
     }
     let state = site.state();

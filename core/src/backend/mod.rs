@@ -26,26 +26,26 @@ mod control;
 mod cost;
 mod decorator;
 mod error;
+mod grad_reduce;
 mod launch;
 mod operands;
 mod store;
-mod wire;
 
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
 pub use control::{Control, Hyperparameter, Slot};
 pub use cost::Cost;
 pub use error::{Error, ErrorKind};
+pub use grad_reduce::{GradReduce, UniqueId};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
 pub use store::{CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
-pub use wire::{Invitation, Wire};
 
 use crate::stats::{FlushRule, Stats};
 use core::{future::Future, ops::Range, time::Duration};
 
 /// Result of a device call that only enqueues work.
-pub type Done<B> = Result<(), <B as Backend>::Error>;
+pub type DeviceResult<B> = Result<(), <B as Backend>::Error>;
 
 /// Capabilities of a device: name, flush rule, limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// See [`Backend::alloc`].
-    fn alloc_together(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Self::Buffer>) -> Done<Self> {
+    fn alloc_group(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Self::Buffer>) -> DeviceResult<Self> {
         lens.iter().try_for_each(|&len| {
             buffers.extend([self.alloc(dtype, len)?]);
             Ok(())
@@ -127,7 +127,7 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// Errors of the device.
-    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self>;
+    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> DeviceResult<Self>;
 
     /// Copies like [`Backend::write`], concurrently with work in progress. The copy runs after everything enqueued
     /// before the last [`Backend::upload`] (immediately if there was none) and after earlier calls of this method. Work
@@ -136,12 +136,12 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// Errors of the device.
-    fn prefetch(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
+    fn prefetch(&self, src: Data<'_>, dst: &mut Self::Buffer) -> DeviceResult<Self> {
         self.write(src, dst)
     }
 
     /// Copies the start of `src` to `dst`, which has the same type, and waits for it.
-    fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>>;
+    fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = DeviceResult<Self>>;
 
     // Control of a step.
 
@@ -155,21 +155,21 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// Errors of the device.
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self>;
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> DeviceResult<Self>;
 
     /// Reads `rows`, each with the exponent and detail at which it was observed, and element 0 of each of `scalars`
     /// (F32). A row of a slot without a store is empty, with detail [`crate::stats::Detail::None`]. Waits for the
     /// device.
     fn collect(
         &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
-    ) -> impl Future<Output = Done<Self>>;
+    ) -> impl Future<Output = DeviceResult<Self>>;
 
     /// Records the launches of `work`, which calls operators only. If it returns a recording, nothing has run yet, and
     /// the caller must replay it. A device without recording runs `work` and returns `None`.
     ///
     /// # Errors
     /// Errors of `work` and of the device.
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<Self::Recording>, Self::Error> {
+    fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<Self::Recording>, Self::Error> {
         work()?;
         Ok(None)
     }
@@ -179,8 +179,8 @@ pub trait Backend: Sized {
     /// # Errors
     /// Errors of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
-    fn repeat(&self, step: &Self::Recording) -> Done<Self> {
-        Err(Self::Error::unsupported("repeat"))
+    fn replay(&self, step: &Self::Recording) -> DeviceResult<Self> {
+        Err(Self::Error::unsupported("replay"))
     }
 
     // Computation.
@@ -189,7 +189,7 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// Unsupported operators, and errors of the device.
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self>;
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self>;
 
     /// Measures device time. Runs `work` with each index of `times`, and writes the time that the device needed, by the
     /// device's own clock. Each call of `work` enqueues operators only, and their results have the same bits as without
@@ -198,7 +198,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Errors of `work` and of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
-    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> Done<Self>) -> Result<bool, Self::Error> {
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, Self::Error> {
         Ok(false)
     }
 
@@ -222,7 +222,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, if the engine is not [`EngineAvailability::Available`].
     #[expect(unused_variables, reason = "its name is documentation")]
-    fn select_product_engine(&mut self, name: &str) -> Done<Self> {
+    fn select_product_engine(&mut self, name: &str) -> DeviceResult<Self> {
         Err(Self::Error::unsupported("select_product_engine"))
     }
 
@@ -230,7 +230,7 @@ pub trait Backend: Sized {
 
     /// Returns the name of the library by which the devices of several ranks exchange data without host memory (for
     /// example NCCL); `None` if there is none.
-    fn reaches_by(&self) -> Option<&'static str> {
+    fn collective_backend(&self) -> Option<&'static str> {
         None
     }
 
@@ -239,8 +239,8 @@ pub trait Backend: Sized {
     ///
     /// # Errors
     /// Unsupported, and errors of the device.
-    fn invite(&self) -> Result<Invitation, Self::Error> {
-        Err(Self::Error::unsupported("invite"))
+    fn new_unique_id(&self) -> Result<UniqueId, Self::Error> {
+        Err(Self::Error::unsupported("new_unique_id"))
     }
 
     /// Joins a group of `ranks` devices as number `rank`, counted from 0. Waits until all ranks have joined.
@@ -248,8 +248,8 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and errors of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
-    fn join(&mut self, invitation: &Invitation, rank: u32, ranks: u32) -> Done<Self> {
-        Err(Self::Error::unsupported("join"))
+    fn init_rank(&mut self, unique_id: &UniqueId, rank: u32, ranks: u32) -> DeviceResult<Self> {
+        Err(Self::Error::unsupported("init_rank"))
     }
 
     /// Executes one phase of a gradient reduction over the group that this device has joined. All ranks make the same
@@ -258,7 +258,7 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported, and errors of the device.
     #[expect(unused_variables, reason = "its name is documentation")]
-    fn wire(&self, part: Wire<'_, Self::Buffer>) -> Done<Self> {
-        Err(Self::Error::unsupported("wire"))
+    fn grad_reduce(&self, part: GradReduce<'_, Self::Buffer>) -> DeviceResult<Self> {
+        Err(Self::Error::unsupported("grad_reduce"))
     }
 }

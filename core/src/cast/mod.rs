@@ -12,7 +12,7 @@ pub use typed::{
     bf16_from_f32, bf16_from_f64, bf16_slice_from_f32, f16_from_f32, f16_from_f64, f16_slice_from_f32, f16_slice_to_f32,
 };
 
-use crate::format::{Format, Top};
+use crate::format::{Format, SpecialEncoding};
 use num_traits::{AsPrimitive, PrimInt, Unsigned};
 
 /// Rounding mode: the choice between the two neighbours of a number that is not representable.
@@ -111,9 +111,9 @@ impl Format {
     #[expect(clippy::cast_possible_truncation, reason = "the payload's top bits, at most 23")]
     const fn special(self, sign: u32, payload: u64) -> Cast {
         if payload != 0 {
-            let kept = match self.top() {
-                Top::Infinity => (payload >> (52 - self.mantissa_bits())) as u32,
-                Top::OneNan => 0,
+            let kept = match self.special_encoding() {
+                SpecialEncoding::Ieee => (payload >> (52 - self.mantissa_bits())) as u32,
+                SpecialEncoding::FiniteWithNan => 0,
             };
             let quiet = payload >> 51 != 0;
             return Cast {

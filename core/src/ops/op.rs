@@ -1,5 +1,5 @@
 //! Table of operators by name. A row answers two questions: in which precision does the operator run ([`crate::amp`]),
-//! and how does it change the exponent of a gradient ([`crate::rules`])?
+//! and how does it change the exponent of a gradient ([`crate::gradient_rules`])?
 
 use core::fmt;
 
@@ -30,16 +30,16 @@ impl fmt::Display for List {
 
 /// Effect of an operator's gradient on the exponent of the incoming gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Flow {
+pub enum GradientFlow {
     /// Cast site with its own exponent and statistics: f32 results are stored as half. The factor is applied to the f32
     /// accumulators, before the only rounding.
-    Site,
+    Cast,
     /// Copies and zeros: the exponent of the gradient passes through, and nothing is rounded.
-    Pass,
+    PassThrough,
     /// A loss, where the scaled gradient starts as ⟨α₀, ∂L⟩.
-    Start,
+    Loss,
     /// The operator has no gradient for its input data.
-    Nothing,
+    None,
 }
 
 macro_rules! ops {
@@ -67,8 +67,8 @@ macro_rules! ops {
             /// Returns the effect on the exponent of the operator's data gradient if that is stored as half. An
             /// operator that runs in f32 and returns an f32 gradient keeps the exponent; the cast after it is the site.
             #[must_use]
-            pub const fn flow(self) -> Flow {
-                match self { $(Self::$variant => Flow::$flow,)* }
+            pub const fn flow(self) -> GradientFlow {
+                match self { $(Self::$variant => GradientFlow::$flow,)* }
             }
         }
     };
@@ -77,133 +77,133 @@ macro_rules! ops {
 // One row defines everything about an operator name: the name, its list, and the flow of its data gradient.
 ops! {
     /// Operator `matmul`: product of two matrices.
-    Matmul "matmul" Allow Site,
+    Matmul "matmul" Allow Cast,
     /// Operator `batched_matmul`: products of many pairs of matrices.
-    BatchedMatmul "batched_matmul" Allow Site,
+    BatchedMatmul "batched_matmul" Allow Cast,
     /// Operator `linear`: fully connected layer.
-    Linear "linear" Allow Site,
+    Linear "linear" Allow Cast,
     /// Operator `conv`: convolution.
-    Conv "conv" Allow Site,
+    Conv "conv" Allow Cast,
     /// Operator `conv_transpose`: transposed convolution.
-    ConvTranspose "conv_transpose" Allow Site,
+    ConvTranspose "conv_transpose" Allow Cast,
     /// Operator `recurrent`: cell of a recurrent network.
-    Recurrent "recurrent" Allow Site,
+    Recurrent "recurrent" Allow Cast,
     /// Operator `exp`: e^x.
-    Exp "exp" Deny Site,
+    Exp "exp" Deny Cast,
     /// Operator `log`: ln x.
-    Log "log" Deny Site,
+    Log "log" Deny Cast,
     /// Operator `pow`: x^p.
-    Pow "pow" Deny Site,
+    Pow "pow" Deny Cast,
     /// Operator `sqrt`: √x.
-    Sqrt "sqrt" Deny Site,
+    Sqrt "sqrt" Deny Cast,
     /// Operator `sum`: sum over many values.
-    Sum "sum" Deny Pass,
+    Sum "sum" Deny PassThrough,
     /// Operator `mean`: mean over many values.
-    Mean "mean" Deny Site,
+    Mean "mean" Deny Cast,
     /// Operator `norm`: vector norm.
-    Norm "norm" Deny Site,
+    Norm "norm" Deny Cast,
     /// Operator `softmax`: exponentials of a row, divided by their sum.
-    Softmax "softmax" Deny Site,
+    Softmax "softmax" Deny Cast,
     /// Operator `log_softmax`: logarithm of softmax.
-    LogSoftmax "log_softmax" Deny Site,
+    LogSoftmax "log_softmax" Deny Cast,
     /// Operator `batch_norm`: batch normalisation.
-    BatchNorm "batch_norm" Inside Site,
+    BatchNorm "batch_norm" Inside Cast,
     /// Operator `layer_norm`: layer normalisation.
-    LayerNorm "layer_norm" Inside Site,
+    LayerNorm "layer_norm" Inside Cast,
     /// Operator `group_norm`: group normalisation.
-    GroupNorm "group_norm" Inside Site,
+    GroupNorm "group_norm" Inside Cast,
     /// Operator `rms_norm`: root-mean-square normalisation.
-    RmsNorm "rms_norm" Inside Site,
+    RmsNorm "rms_norm" Inside Cast,
     /// Operator `local_response_norm`: local response normalisation, as in AlexNet.
-    LocalResponseNorm "local_response_norm" Inside Site,
+    LocalResponseNorm "local_response_norm" Inside Cast,
     /// Operator `cross_entropy`: softmax cross-entropy loss.
-    CrossEntropy "cross_entropy" Deny Start,
+    CrossEntropy "cross_entropy" Deny Loss,
     /// Operator `ctc_loss`: connectionist temporal classification loss.
-    CtcLoss "ctc_loss" Deny Start,
+    CtcLoss "ctc_loss" Deny Loss,
     /// Operator `binary_cross_entropy`: binary cross-entropy loss on logits.
-    BinaryCrossEntropy "binary_cross_entropy" Deny Start,
+    BinaryCrossEntropy "binary_cross_entropy" Deny Loss,
     /// Operator `mse_loss`: mean squared error.
-    MseLoss "mse_loss" Deny Start,
+    MseLoss "mse_loss" Deny Loss,
     /// Operator `l1_loss`: mean absolute error.
-    L1Loss "l1_loss" Deny Start,
+    L1Loss "l1_loss" Deny Loss,
     /// Operator `smooth_l1_loss`: smooth L1 loss (Huber).
-    SmoothL1Loss "smooth_l1_loss" Deny Start,
+    SmoothL1Loss "smooth_l1_loss" Deny Loss,
     /// Operator `focal_loss`: cross-entropy with less weight on easy examples.
-    FocalLoss "focal_loss" Deny Start,
+    FocalLoss "focal_loss" Deny Loss,
     /// Operator `add`: sum of two tensors.
-    Add "add" Infer Pass,
+    Add "add" Infer PassThrough,
     /// Operator `sub`: difference of two tensors.
-    Sub "sub" Infer Pass,
+    Sub "sub" Infer PassThrough,
     /// Operator `mul`: product of two tensors, element by element.
-    Mul "mul" Infer Site,
+    Mul "mul" Infer Cast,
     /// Operator `div`: quotient of two tensors, element by element.
-    Div "div" Infer Site,
+    Div "div" Infer Cast,
     /// Operator `neg`: −x.
-    Neg "neg" Infer Pass,
+    Neg "neg" Infer PassThrough,
     /// Operator `abs`: |x|.
-    Abs "abs" Infer Pass,
+    Abs "abs" Infer PassThrough,
     /// Operator `sign`: sign of x, 1 or −1.
-    Sign "sign" Infer Nothing,
+    Sign "sign" Infer None,
     /// Operator `reciprocal`: 1 / x.
-    Reciprocal "reciprocal" Infer Site,
+    Reciprocal "reciprocal" Infer Cast,
     /// Operator `scale`: a constant times x.
-    Scale "scale" Infer Site,
+    Scale "scale" Infer Cast,
     /// Operator `relu`: max(x, 0).
-    Relu "relu" Infer Pass,
+    Relu "relu" Infer PassThrough,
     /// Operator `leaky_relu`: x above 0, a slope times x elsewhere.
-    LeakyRelu "leaky_relu" Infer Site,
+    LeakyRelu "leaky_relu" Infer Cast,
     /// Operator `gelu`: Gaussian error linear unit, x·Φ(x).
-    Gelu "gelu" Infer Site,
+    Gelu "gelu" Infer Cast,
     /// Operator `erf`: error function.
-    Erf "erf" Infer Site,
+    Erf "erf" Infer Cast,
     /// Operator `silu`: x·sigmoid(x).
-    Silu "silu" Infer Site,
+    Silu "silu" Infer Cast,
     /// Operator `hardswish`: x·min(max(x + 3, 0), 6) / 6.
-    Hardswish "hardswish" Infer Site,
+    Hardswish "hardswish" Infer Cast,
     /// Operator `sigmoid`: logistic function.
-    Sigmoid "sigmoid" Infer Site,
+    Sigmoid "sigmoid" Infer Cast,
     /// Operator `tanh`: hyperbolic tangent.
-    Tanh "tanh" Infer Site,
+    Tanh "tanh" Infer Cast,
     /// Operator `dropout`: sets random elements to zero in training.
-    Dropout "dropout" Infer Site,
+    Dropout "dropout" Infer Cast,
     /// Operator `max_pool`: max-pooling with windows that do not overlap.
-    MaxPool "max_pool" Infer Pass,
+    MaxPool "max_pool" Infer PassThrough,
     /// Operator `max_pool_overlapping`: max-pooling with overlapping windows.
-    MaxPoolOverlapping "max_pool_overlapping" Infer Site,
+    MaxPoolOverlapping "max_pool_overlapping" Infer Cast,
     /// Operator `average_pool`: average or global pooling.
-    AveragePool "average_pool" Infer Site,
+    AveragePool "average_pool" Infer Cast,
     /// Operator `unpool`: values at the positions that a max-pooling selected, 0 elsewhere.
-    Unpool "unpool" Infer Pass,
+    Unpool "unpool" Infer PassThrough,
     /// Operator `roi_align`: boxes of images, resampled to one size.
-    RoiAlign "roi_align" Infer Site,
+    RoiAlign "roi_align" Infer Cast,
     /// Operator `roi_pool`: boxes of images, with the maximum of each bin.
-    RoiPool "roi_pool" Infer Site,
+    RoiPool "roi_pool" Infer Cast,
     /// Operator `interpolate`: upsampling by interpolation.
-    Interpolate "interpolate" Infer Site,
+    Interpolate "interpolate" Infer Cast,
     /// Operator `reshape`: change of shape without a change of values.
-    Reshape "reshape" Infer Pass,
+    Reshape "reshape" Infer PassThrough,
     /// Operator `transpose`: permutation of the axes of a tensor.
-    Transpose "transpose" Infer Pass,
+    Transpose "transpose" Infer PassThrough,
     /// Operator `slice`: part of a tensor along an axis.
-    Slice "slice" Infer Pass,
+    Slice "slice" Infer PassThrough,
     /// Operator `concat`: concatenation of tensors. Its gradient is split, and the parts keep the exponent.
-    Concat "concat" Infer Pass,
+    Concat "concat" Infer PassThrough,
     /// Operator `select`: values where a condition holds, 0 elsewhere.
-    Select "select" Infer Pass,
+    Select "select" Infer PassThrough,
     /// Operator `split`: parts of a tensor. Its gradient is a concatenation of parts that may have different exponents.
-    Split "split" Infer Site,
+    Split "split" Infer Cast,
     /// Operator `expand`: repetition of values along axes of size 1.
-    Expand "expand" Infer Site,
+    Expand "expand" Infer Cast,
     /// Operator `embedding`: lookup of table rows by index.
-    Embedding "embedding" Infer Nothing,
+    Embedding "embedding" Infer None,
     /// Operator `gather`: rows of a tensor, selected by index.
-    Gather "gather" Infer Site,
+    Gather "gather" Infer Cast,
     /// Operator `one_hot`: 1 at the index of a label, 0 elsewhere.
-    OneHot "one_hot" Infer Nothing,
+    OneHot "one_hot" Infer None,
     /// Operator `argmax`: index of the maximum.
-    ArgMax "argmax" Infer Nothing,
+    ArgMax "argmax" Infer None,
     /// Operator `cast`: change of precision.
-    Cast "cast" Infer Site,
+    Cast "cast" Infer Cast,
 }
 
 impl fmt::Display for Op {

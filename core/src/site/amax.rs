@@ -1,9 +1,9 @@
 //! Per-tensor scales from largest magnitudes: the current and delayed scaling of FP8 libraries.
 
 use super::{
-    Calls, RING, Site, StepEnd, Trigger,
+    CEILING_HISTORY_LEN, Calls, Site, SiteOutcome, Trigger,
+    ceiling_history::CeilingHistory,
     decision::{ceiling, narrow},
-    ring::CeilingHistory,
 };
 use crate::{
     solve::{Amax, Choice},
@@ -11,7 +11,7 @@ use crate::{
 };
 
 // An amax history fits into the site's ring.
-const _: () = assert!(crate::solve::AMAX_ROWS as usize == RING);
+const _: () = assert!(crate::solve::AMAX_ROWS as usize == CEILING_HISTORY_LEN);
 
 impl Site {
     /// Decides a site's exponent by the amax rule, from `row` and the rows in the history. `None` if all values are
@@ -27,10 +27,10 @@ impl Site {
     ///
     /// Current scaling decides inside the next step instead. A site with several calls cannot, because later calls may
     /// be larger than the first; there the merged row of the last step decides, as with a history of 1.
-    pub(super) fn follow_amax(&mut self, amax: Amax, row: &Stats, end: StepEnd) {
+    pub(super) fn follow_amax(&mut self, amax: Amax, row: &Stats, end: SiteOutcome) {
         self.before = None;
         self.failed = 0;
-        if end == StepEnd::Void {
+        if end == SiteOutcome::RolledBack {
             return;
         }
         self.steps_since_update = self.steps_since_update.saturating_add(1);
@@ -59,7 +59,7 @@ impl Site {
 
 /// Returns the lowest ceiling among the last rows that the amax rule's history includes.
 fn least_of_last(ring: &CeilingHistory, amax: Amax) -> Option<i64> {
-    let rows = usize::try_from(amax.history().max(1)).unwrap_or(RING);
+    let rows = usize::try_from(amax.history().max(1)).unwrap_or(CEILING_HISTORY_LEN);
     let skipped = ring.iter().count().saturating_sub(rows);
     ring.iter().skip(skipped).min()
 }

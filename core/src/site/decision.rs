@@ -2,10 +2,10 @@
 
 use super::{
     Decision, MAX_CEILING_SPREAD, Memory, Site, Trigger, When,
-    ring::{CeilingWindow, push},
+    ceiling_history::{CeilingWindow, push},
 };
 use crate::{
-    solve::{Above, Choice, NoDecision},
+    solve::{Choice, HeadroomConstraints, NoDecision},
     stats::Stats,
 };
 
@@ -59,15 +59,22 @@ impl Site {
     }
 
     /// Computes the headroom constraints of a decision from `row`. `None` if all values are zero.
-    fn headroom(&self, row: &Stats) -> Option<Above> {
+    fn headroom(&self, row: &Stats) -> Option<HeadroomConstraints> {
         let own = finite_part(row)?;
-        let room = self.config.exact.room();
+        let room = self.config.exact.headroom();
         let relative = |ceiling: i64| narrow(ceiling.saturating_sub(i64::from(row.exponent())));
         Some(match self.config.memory {
-            Memory::None => Above { k_of: relative(own), room, lift: 0, cap: None },
+            Memory::None => {
+                HeadroomConstraints { max_no_overflow: relative(own), headroom_bits: room, lift: 0, outlier_cap: None }
+            }
             Memory::Least => {
                 let least = self.ring.min().map_or(own, |past| past.min(own));
-                Above { k_of: relative(least), room, lift: 0, cap: None }
+                HeadroomConstraints {
+                    max_no_overflow: relative(least),
+                    headroom_bits: room,
+                    lift: 0,
+                    outlier_cap: None,
+                }
             }
             Memory::Ring => {
                 let alone = CeilingWindow { min: own, max: own, has_enough_samples: false };
@@ -80,7 +87,12 @@ impl Site {
                 let moved = narrow(span.max.saturating_sub(least));
                 let room = if span.has_enough_samples { moved.saturating_add(2).max(2).min(room) } else { room };
                 let lift = narrow(span.max.saturating_sub(own).clamp(0, MAX_CEILING_SPREAD));
-                Above { k_of: relative(least), room, lift, cap: self.config.outliers }
+                HeadroomConstraints {
+                    max_no_overflow: relative(least),
+                    headroom_bits: room,
+                    lift,
+                    outlier_cap: self.config.outliers,
+                }
             }
         })
     }
@@ -100,7 +112,7 @@ pub(super) fn ceiling(row: &Stats) -> Option<i64> {
 
 /// Returns the ceiling of the finite values of a row.
 pub(super) fn finite_part(row: &Stats) -> Option<i64> {
-    row.room_above().map(|k_of| i64::from(row.exponent()).saturating_add(i64::from(k_of)))
+    row.headroom_above().map(|k_of| i64::from(row.exponent()).saturating_add(i64::from(k_of)))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "clamped")]

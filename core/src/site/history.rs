@@ -4,7 +4,7 @@ use crate::solve::Choice;
 use core::fmt;
 
 /// Number of decisions that a site records for display.
-pub const HISTORY: usize = 8;
+pub const DECISION_HISTORY_LEN: usize = 8;
 
 /// Reason why a site decided on an exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -17,9 +17,9 @@
 //! finish(row, end):                      once per step
 //!     Stepped        count the step; if the update is due, α = rule(row, history, guard)
 //!                    append the row's ceiling to the history; age the guard
-//!     SkippedHere    start the guard; append the ceiling; decide from the row; at_once = true
-//!     SkippedAfter   at_once = true
-//!     Void           restore the state before the first attempt
+//!     Skipped        start the guard; append the ceiling; decide from the row; at_once = true
+//!     SkippedDownstream   at_once = true
+//!     RolledBack     restore the state before the first attempt
 //! ```
 //!
 //! The real code differs, for these reasons:
@@ -47,7 +47,7 @@
 //!    must then leave the headroom that the failed ones have found necessary.
 //!
 //! 7. A site downstream of the overflow has a row of ±∞, from which nothing follows. It decides inside the next step, and
-//!    learns from the excess of the site that overflowed ([`Site::learn`], [`Site::expect`]), because the backward pass is
+//!    learns from the excess of the site that overflowed ([`Site::limit_from_upstream`], [`Site::assume_upstream_growth`]), because the backward pass is
 //!    linear in the loss.
 //!
 //! 8. A mask can hide an overflow or ±∞ from the parameters, so that the step is applied. An overflow then decides from
@@ -64,19 +64,19 @@
 //!     Engine.
 
 mod amax;
+mod ceiling_history;
 mod config;
 mod decision;
-mod guard;
 mod history;
-mod lost;
-mod ring;
+mod overflow_guard;
+mod overflow_recovery;
 mod state;
 mod words;
 
+pub use ceiling_history::{CEILING_HISTORY_LEN, MAX_CEILING_SPREAD};
 pub use config::{Calls, Memory, SiteConfig, When};
-pub use guard::{GUARD_LIMIT, GUARD_STEPS, Guard};
-pub use history::{Decision, HISTORY, Trigger};
-pub use ring::{MAX_CEILING_SPREAD, RING};
+pub use history::{DECISION_HISTORY_LEN, Decision, Trigger};
+pub use overflow_guard::{GUARD_STEPS, Guard, MAX_GUARD_STEPS};
 pub use state::SiteState;
 pub use words::{WORDS, WordsError};
 
@@ -84,17 +84,17 @@ use crate::{
     solve::{Choice, NoDecision},
     stats::{Detail, Stats},
 };
+use ceiling_history::CeilingHistory;
 use decision::{ceiling, finite_part};
 use heapless::Deque;
-use ring::CeilingHistory;
 
 /// Result of a step for one site: applied or skipped, and where it overflowed.
 ///
 /// A runtime that has only one gradient must skip the step if it overflowed. It then knows all rows of that step. The
-/// site that overflowed first, and those before it in the backward pass, are `SkippedHere`, the others `SkippedAfter`:
+/// site that overflowed first, and those before it in the backward pass, are `Skipped`, the others `SkippedDownstream`:
 ///
 /// ```
-/// use gradscale_core::{site::{StepEnd, Site, SiteConfig}, stats::{Convention, Stats}};
+/// use gradscale_core::{site::{SiteOutcome, Site, SiteConfig}, stats::{Convention, Stats}};
 ///
 /// let row = |site: &Site, u: f32| {
 ///     let mut row = Stats::new(Convention::FP16, site.alpha().unwrap_or(0), site.request().detail);
@@ -111,23 +111,23 @@ use ring::CeilingHistory;
 /// let large = row(&logits, 1e6);
 /// assert_eq!(large.counts().overflowed, 1);
 /// let behind = row(&layer, f32::INFINITY);
-/// logits.finish(&large, StepEnd::SkippedHere);
-/// layer.finish(&behind, StepEnd::SkippedAfter);
+/// logits.finish(&large, SiteOutcome::Skipped);
+/// layer.finish(&behind, SiteOutcome::SkippedDownstream);
 /// // Both decide inside the next step, from their own values, before they are stored.
 /// assert!(logits.request().at_once && layer.request().at_once);
 /// # Ok::<(), gradscale_core::solve::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StepEnd {
+pub enum SiteOutcome {
     /// The step was applied: the optimizer updated the parameters.
     Stepped,
     /// The step was skipped, and this site is the first that overflowed, or precedes it: its row is finite. If no site
     /// overflowed, all are of this kind.
-    SkippedHere,
+    Skipped,
     /// The step was skipped, and this site is downstream of the first that overflowed: its row has no usable values.
-    SkippedAfter,
+    SkippedDownstream,
     /// The step was skipped for a reason that no exponent cures. All state is as before the step.
-    Void,
+    RolledBack,
 }
 
 /// Instructions of a site for the next step: when to decide, and what to observe.
@@ -150,7 +150,7 @@ struct Before {
 /// One cast site: its exponent, the schedule of its decisions, and their reasons.
 ///
 /// ```
-/// use gradscale_core::{site::{StepEnd, Site, SiteConfig, Trigger}, stats::{Convention, Stats}};
+/// use gradscale_core::{site::{SiteOutcome, Site, SiteConfig, Trigger}, stats::{Convention, Stats}};
 ///
 /// let mut site = Site::new(SiteConfig::exact())?;
 /// let gradient = [1e-9f32, 3e-8, -2e-10, 0.0];
@@ -163,7 +163,7 @@ struct Before {
 /// // Pass the row of every step to `finish`.
 /// let mut row = Stats::new(Convention::FP16, alpha, site.request().detail);
 /// row.observe(&gradient.map(|x| x * 2f32.powi(alpha)));
-/// site.finish(&row, StepEnd::Stepped);
+/// site.finish(&row, SiteOutcome::Stepped);
 /// assert_eq!(site.alpha(), Some(19));
 /// assert_eq!(site.history().next().map(|decision| decision.trigger), Some(Trigger::First));
 /// # Ok::<(), gradscale_core::solve::ConfigError>(())
@@ -176,7 +176,7 @@ pub struct Site {
     at_once: bool,
     ring: CeilingHistory,
     guard: Guard,
-    history: Deque<Decision, HISTORY>,
+    history: Deque<Decision, DECISION_HISTORY_LEN>,
     /// State of the site before the first decision of this step, if there was one.
     before: Option<Before>,
     /// Number of attempts of this step that overflowed.
@@ -263,18 +263,18 @@ impl Site {
     /// Under [`SiteConfig::amax`] every finite row enters the history and decides for the next step, even the row of a
     /// skipped step. Rows of zeros and rows that are not finite change nothing, because Transformer Engine keeps its
     /// scale in these cases.
-    pub fn finish(&mut self, row: &Stats, end: StepEnd) {
+    pub fn finish(&mut self, row: &Stats, end: SiteOutcome) {
         if let Some(amax) = self.config.amax {
             return self.follow_amax(amax, row, end);
         }
         let (before, repeated) = (self.before.take(), self.failed > 0);
         self.failed = 0;
-        if let StepEnd::Stepped | StepEnd::Void = end {
+        if let SiteOutcome::Stepped | SiteOutcome::RolledBack = end {
             self.required_ceiling = None;
         }
         match end {
-            StepEnd::Stepped => self.stepped(row, before.filter(|_| repeated)),
-            StepEnd::SkippedHere => {
+            SiteOutcome::Stepped => self.stepped(row, before.filter(|_| repeated)),
+            SiteOutcome::Skipped => {
                 self.record_lost_batch(row);
                 if self.config.memory == Memory::Ring {
                     self.require_ceiling(finite_part(row));
@@ -284,12 +284,12 @@ impl Site {
                 // A row that is not finite has decided nothing.
                 self.at_once |= self.config.calls == Calls::One || row.counts().non_finite() != 0;
             }
-            StepEnd::SkippedAfter => {
+            SiteOutcome::SkippedDownstream => {
                 let counts = row.counts();
                 let finite = counts.non_finite() == 0 && counts.overflowed == 0;
                 self.at_once |= self.config.calls == Calls::One || !finite;
             }
-            StepEnd::Void => {
+            SiteOutcome::RolledBack => {
                 if let Some(Before { alpha, since, at_once }) = before {
                     (self.alpha, self.steps_since_update, self.at_once) = (alpha, since, at_once);
                 }

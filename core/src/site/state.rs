@@ -1,6 +1,6 @@
 //! State of a site in checkpoints.
 
-use super::{Guard, RING, Site, ring::CeilingHistory};
+use super::{CEILING_HISTORY_LEN, Guard, Site, ceiling_history::CeilingHistory};
 
 /// State of a cast site that a checkpoint saves.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub struct SiteState {
     /// True if the site decides inside the next step, before the store.
     pub at_once: bool,
     /// Ceilings of the site's last steps, oldest first: absolute exponents above which each would have overflowed.
-    pub ceilings: heapless::Vec<i64, RING>,
+    pub ceilings: heapless::Vec<i64, CEILING_HISTORY_LEN>,
     /// Guard of the site against batches that were lost.
     pub guard: Guard,
     /// Lowest ceiling that the site has seen in the failed attempts at the coming step.

@@ -1,11 +1,14 @@
 //! A site as integers, for memory owned by a caller: settings, state, and an unfinished attempt.
 
-use super::{Before, Calls, Decision, Guard, Memory, RING, Site, SiteConfig, SiteState, Trigger, When, ring::push};
+use super::{
+    Before, CEILING_HISTORY_LEN, Calls, Decision, Guard, Memory, Site, SiteConfig, SiteState, Trigger, When,
+    ceiling_history::push,
+};
 use crate::solve::{AMAX_ROWS, Amax, Choice, ConfigError, Exact, LimitedBy};
 use core::fmt;
 
 /// Number of 64-bit words of a saved site.
-pub const WORDS: usize = FIXED + RING;
+pub const WORDS: usize = FIXED + CEILING_HISTORY_LEN;
 /// Number of words of a saved site before its ceilings.
 const FIXED: usize = 28;
 /// Word of a saved site that represents a missing number.
@@ -71,15 +74,15 @@ impl Site {
             some(config.outliers),
             i64::from(config.exact.ppm()),
             i64::from(config.exact.window()),
-            i64::from(config.exact.room()),
+            i64::from(config.exact.headroom()),
         ];
         let state = [
             some(alpha),
             i64::from(since),
             i64::from(at_once),
             guard.limit,
-            i64::from(guard.left),
-            i64::from(guard.lasts),
+            i64::from(guard.remaining_steps),
+            i64::from(guard.duration_steps),
             tried.unwrap_or(NONE),
             i64::from(failed),
         ];
@@ -108,7 +111,7 @@ impl Site {
         let [interval, when, calls, memory, outliers, ppm, window, room] = *settings;
         let gamma = f64::from(small::<u32>(ppm)?) / 1e6;
         let (memory, amax) = memory_of(memory)?;
-        let exact = Exact::FP16.with_gamma(gamma)?.with_window(small(window)?)?.with_room(small(room)?)?;
+        let exact = Exact::FP16.with_gamma(gamma)?.with_window(small(window)?)?.with_headroom(small(room)?)?;
         let mut site = Self::new(SiteConfig {
             interval: small(interval)?,
             when: at(&TIMINGS, when)?,
@@ -120,7 +123,8 @@ impl Site {
         })?;
 
         let [alpha, since, at_once, limit, left, lasts, tried, failed] = *state;
-        let count = usize::try_from(count).ok().filter(|&count| count <= RING).ok_or(WordsError::Value)?;
+        let count =
+            usize::try_from(count).ok().filter(|&count| count <= CEILING_HISTORY_LEN).ok_or(WordsError::Value)?;
         let mut kept = heapless::Vec::new();
         for &ceiling in ceilings.iter().take(count) {
             kept.push(ceiling).ok();
@@ -130,7 +134,7 @@ impl Site {
             since: small(since)?,
             at_once: truth(at_once)?,
             ceilings: kept,
-            guard: Guard { limit, left: small(left)?, lasts: small(lasts)? },
+            guard: Guard { limit, remaining_steps: small(left)?, duration_steps: small(lasts)? },
             tried: (tried != NONE).then_some(tried),
         });
         // `restore` sets the flag for every site without an exponent, but here it may be unset, after steps with zeros

@@ -3,8 +3,8 @@
 
 use super::{Choice, ConfigError, LimitedBy, NoDecision, Operand, clamp, open_unit, paper};
 use crate::{
+    gradient_rules::{branch_paper, split_paper},
     model::{LAMBDA_MAX, LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
-    rules::{branch_paper, split_paper},
     scaled::Scaled,
     stats::Stats,
 };

@@ -4,7 +4,7 @@ use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp};
 use crate::stats::{BINS, Convention, Rate, Stats};
 
 /// Exact rule for a site's exponent, the default. γ(k) is the fraction of the non-zero values that flush at k. k_of is
-/// the largest k at which amax does not overflow, for this row or for several rows ([`Above`]):
+/// the largest k at which amax does not overflow, for this row or for several rows ([`HeadroomConstraints`]):
 ///
 /// ```text
 /// k_uf = least k with γ(k) ≤ γ′            c = k_of − 2
@@ -28,17 +28,17 @@ pub struct Exact {
 /// Headroom constraints of a decision, derived from more rows than the one that decides. All exponents are relative to
 /// the exponent at which this row was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Above {
+pub struct HeadroomConstraints {
     /// Largest k at which none of the rows overflows, relative to this row's exponent.
-    pub k_of: i32,
+    pub max_no_overflow: i32,
     /// Headroom in bits, kept free above where the threshold allows; at least 2.
-    pub room: i32,
+    pub headroom_bits: i32,
     /// Number of exponents by which other rows are smaller than this one. The exponent rises by this amount more, if
     /// there is enough range.
     pub lift: i32,
     /// Outlier limit: values this many bits above k_of may overflow even if the threshold would allow a smaller
     /// exponent. `None`: no such limit.
-    pub cap: Option<i32>,
+    pub outlier_cap: Option<i32>,
 }
 
 impl Exact {
@@ -77,9 +77,9 @@ impl Exact {
     /// Sets the headroom of the rule: bits kept free above where the threshold allows.
     ///
     /// # Errors
-    /// [`ConfigError::Room`] outside 2..=30.
-    pub const fn with_room(self, room: i32) -> Result<Self, ConfigError> {
-        if room < 2 || room > 30 { Err(ConfigError::Room(room)) } else { Ok(Self { room, ..self }) }
+    /// [`ConfigError::Headroom`] outside 2..=30.
+    pub const fn with_headroom(self, room: i32) -> Result<Self, ConfigError> {
+        if room < 2 || room > 30 { Err(ConfigError::Headroom(room)) } else { Ok(Self { room, ..self }) }
     }
 
     /// Returns the flush threshold γ′ of the rule in parts per million.
@@ -90,7 +90,7 @@ impl Exact {
 
     /// Returns the headroom of the rule: bits kept free above where the threshold allows.
     #[must_use]
-    pub const fn room(&self) -> i32 {
+    pub const fn headroom(&self) -> i32 {
         self.room
     }
 
@@ -123,7 +123,7 @@ impl Exact {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
         }
-        let k_of = row.room_above().ok_or(NoDecision::Empty)?;
+        let k_of = row.headroom_above().ok_or(NoDecision::Empty)?;
         self.decide_below(row, k_of)
     }
 
@@ -132,20 +132,23 @@ impl Exact {
     /// # Errors
     /// [`NoDecision`]; the site's state is unchanged then.
     pub fn decide_below(&self, row: &Stats, k_of: i32) -> Result<Choice, NoDecision> {
-        self.decide_within(row, &Above { k_of, room: self.room, lift: 0, cap: None })
+        self.decide_within(
+            row,
+            &HeadroomConstraints { max_no_overflow: k_of, headroom_bits: self.room, lift: 0, outlier_cap: None },
+        )
     }
 
     /// Decides like [`Exact::decide`], within constraints that come from other rows too.
     ///
     /// # Errors
     /// [`NoDecision`]; the site's state is unchanged then.
-    pub fn decide_within(&self, row: &Stats, above: &Above) -> Result<Choice, NoDecision> {
+    pub fn decide_within(&self, row: &Stats, above: &HeadroomConstraints) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
         }
         let curve = Curve::from_row(row)?;
         let k_uf = curve.least_k(|rate| self.allows(rate, 0));
-        let highest = above.k_of.saturating_sub(2);
+        let highest = above.max_no_overflow.saturating_sub(2);
         let (k_lo, missed) = if k_uf <= highest {
             (k_uf, false)
         } else {
@@ -154,8 +157,10 @@ impl Exact {
             (least.min(highest), true)
         };
         let lifted = k_lo.saturating_add(self.window).saturating_add(above.lift);
-        let roomy = above.k_of.saturating_sub(above.room);
-        let capped = above.cap.map_or(i32::MIN, |cap| above.k_of.saturating_sub(cap.max(above.room)));
+        let roomy = above.max_no_overflow.saturating_sub(above.headroom_bits);
+        let capped = above
+            .outlier_cap
+            .map_or(i32::MIN, |cap| above.max_no_overflow.saturating_sub(cap.max(above.headroom_bits)));
         let wanted = k_lo.max(lifted.min(roomy)).max(capped);
         let k = clamp(wanted);
         let held = if k != wanted {
@@ -179,19 +184,22 @@ impl Exact {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
         }
-        let k_of = row.room_above().ok_or(NoDecision::Empty)?;
-        self.lower_within(row, &Above { k_of, room: self.room, lift: 0, cap: None })
+        let k_of = row.headroom_above().ok_or(NoDecision::Empty)?;
+        self.lower_within(
+            row,
+            &HeadroomConstraints { max_no_overflow: k_of, headroom_bits: self.room, lift: 0, outlier_cap: None },
+        )
     }
 
     /// Decides like [`Exact::lower`], within constraints that come from other rows too.
     ///
     /// # Errors
     /// [`NoDecision`]; the site's state is unchanged then.
-    pub fn lower_within(&self, row: &Stats, above: &Above) -> Result<Choice, NoDecision> {
+    pub fn lower_within(&self, row: &Stats, above: &HeadroomConstraints) -> Result<Choice, NoDecision> {
         if row.counts().non_finite() != 0 {
             return Err(NoDecision::NotFinite);
         }
-        let k = clamp(above.k_of.saturating_sub(above.room).min(0));
+        let k = clamp(above.max_no_overflow.saturating_sub(above.headroom_bits).min(0));
         Ok(Choice { k, held: LimitedBy::Overflow, gamma: f64::NAN })
     }
 }

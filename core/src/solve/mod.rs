@@ -9,7 +9,7 @@ mod paper;
 
 pub use amax::{AMAX_ROWS, Amax, MAX_AMAX_MARGIN};
 pub use authors::Authors;
-pub use exact::{Above, Exact};
+pub use exact::{Exact, HeadroomConstraints};
 pub use paper::{Operand, Paper};
 
 use core::fmt;
@@ -103,7 +103,7 @@ pub enum ConfigError {
     /// The window of the rule is outside 0..=30 exponents.
     Window(i32),
     /// The headroom of the rule is outside 2..=30 exponents.
-    Room(i32),
+    Headroom(i32),
     /// The update interval is 0 steps.
     Interval,
     /// The outlier limit is below 8 or above 100 exponents.
@@ -123,7 +123,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "the threshold must be between 0 and 1, and not below 1e-6 for the exact rule, not {gamma}")
             }
             Self::Window(w) => write!(f, "the window must be 0 to 30 exponents, not {w}"),
-            Self::Room(room) => write!(f, "the room must be 2 to 30 exponents, not {room}"),
+            Self::Headroom(room) => write!(f, "the room must be 2 to 30 exponents, not {room}"),
             Self::Interval => f.write_str("an interval must be at least one step"),
             Self::Outliers(bits) => write!(f, "outliers must be 8 to 100 exponents above the others, not {bits}"),
             Self::History(rows) => write!(f, "an amax history must hold at most {AMAX_ROWS} rows, not {rows}"),

@@ -2,8 +2,8 @@
 
 use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp, open_unit};
 use crate::{
+    gradient_rules::branch_paper,
     model::{LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
-    rules::branch_paper,
     scaled::Scaled,
     stats::{Convention, Counts, Stats, mean_and_spread},
 };
@@ -57,7 +57,7 @@ pub(super) fn logarithms(row: &Stats) -> Result<(f64, f64), NoDecision> {
 }
 
 /// Returns the largest k with `bound` · 2^k below the overflow threshold.
-fn room_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
+fn headroom_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
     let limit = f64::from(f32::from_bits(convention.nearest_overflow()));
     let k = floor_log2(limit / bound).ok_or(NoDecision::NotFinite)?;
     // The quotient is rounded, and "below" is strict, so the result is checked.
@@ -67,7 +67,7 @@ fn room_above(convention: Convention, bound: f64) -> Result<i32, NoDecision> {
 /// Chooses the incoming exponent, or a lower one if the values need it.
 pub(super) fn pass_or_less(row: &Stats) -> Result<Choice, NoDecision> {
     finite(row)?;
-    let k_of = row.room_above().ok_or(NoDecision::Empty)?;
+    let k_of = row.headroom_above().ok_or(NoDecision::Empty)?;
     let held = if k_of < 0 { LimitedBy::Overflow } else { LimitedBy::One };
     Ok(Choice { k: clamp(k_of.min(0)), held, gamma: f64::NAN })
 }
@@ -130,7 +130,7 @@ impl Paper {
         }
         let scale = theorem1::least_scale(self.lambda, sigma, self.gamma);
         let k_uf = floor_log2(scale).ok_or(NoDecision::NotFinite)? + 1;
-        let k_of = room_above(dy.convention, terms.worst * dy.max * w.max)?;
+        let k_of = headroom_above(dy.convention, terms.worst * dy.max * w.max)?;
         Ok(self.choose(k_uf, k_of, |k| theorem1::predicted(self.lambda, sigma, k)))
     }
 
@@ -144,7 +144,7 @@ impl Paper {
         let log2 = if self.literal { libm::floor(log2 * LN_2) / LN_2 } else { log2 };
         #[expect(clippy::cast_possible_truncation, reason = "saturates, and is clamped")]
         let k_uf = libm::floor(log2) as i32;
-        let k_of = row.room_above().ok_or(NoDecision::Empty)?;
+        let k_of = row.headroom_above().ok_or(NoDecision::Empty)?;
         Ok(self.choose(k_uf.saturating_add(1), k_of, |k| theorem2::predicted(self.lambda, mu, s, k)))
     }
 

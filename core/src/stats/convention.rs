@@ -1,6 +1,6 @@
 //! Treatment of small numbers by a device's cast, and the thresholds of statistics that follow.
 
-use crate::format::{Format, Top};
+use crate::format::{Format, SpecialEncoding};
 use core::fmt;
 
 /// Flush rule: result of a device's cast from f32 below the smallest normal number.
@@ -132,16 +132,16 @@ impl Convention {
     #[must_use]
     pub const fn nearest_overflow(self) -> u32 {
         let tie = self.format.max().to_bits() + (1 << (22 - self.format.mantissa_bits()));
-        match self.format.top() {
-            Top::Infinity => tie,
-            Top::OneNan => tie + 1,
+        match self.format.special_encoding() {
+            SpecialEncoding::Ieee => tie,
+            SpecialEncoding::FiniteWithNan => tie + 1,
         }
     }
 
     /// Returns the largest k with amax · 2^k below the overflow threshold of nearest even; `None` for zero and values
     /// that are not finite.
     #[must_use]
-    pub const fn room_above(self, amax: f32) -> Option<i32> {
+    pub const fn headroom_above(self, amax: f32) -> Option<i32> {
         let bits = amax.to_bits();
         if bits == 0 || bits >= 0x7F80_0000 {
             return None;

@@ -204,8 +204,8 @@ impl Stats {
     /// Returns the largest k, relative to [`Stats::exponent`], at which amax does not overflow; `None` if all values
     /// are zero.
     #[must_use]
-    pub const fn room_above(&self) -> Option<i32> {
-        self.convention.room_above(self.counts.amax)
+    pub const fn headroom_above(&self) -> Option<i32> {
+        self.convention.headroom_above(self.counts.amax)
     }
 }
 

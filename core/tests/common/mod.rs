@@ -8,7 +8,7 @@
 use core::fmt::Display;
 use gradscale_core::{
     format::Format,
-    site::{Site, SiteConfig, StepEnd},
+    site::{Site, SiteConfig, SiteOutcome},
     stats::{Convention, Detail, FlushRule, Stats},
 };
 use proptest::{prelude::*, sample::select, test_runner::Config};
@@ -235,7 +235,7 @@ pub fn step(site: &mut Site, values: &[f32]) -> Option<i32> {
         site.decide(site.exact(&probe), 0);
     }
     let alpha = site.alpha();
-    site.finish(&stored(values, alpha.unwrap_or(0), request.detail), StepEnd::Stepped);
+    site.finish(&stored(values, alpha.unwrap_or(0), request.detail), SiteOutcome::Stepped);
     alpha
 }
 

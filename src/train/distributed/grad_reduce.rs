@@ -10,7 +10,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, Data, Invitation},
+    backend::{Backend, Data, UniqueId},
 };
 use std::time::Instant;
 
@@ -74,20 +74,20 @@ impl<B: Backend> Trainer<B> {
         if group.has_no_communicator() {
             return Ok(GradTransport::Host(None));
         }
-        let backend_name = self.exec.device().reaches_by();
+        let backend_name = self.exec.device().collective_backend();
         let supported = group.all_gather_u64(backend_name.is_some().into())?;
         let Some(backend_name) = backend_name.filter(|_| !supported.contains(&0)) else {
             return Ok(GradTransport::Host(None));
         };
-        let created = if group.rank() == 0 { self.exec.device().invite().map(Some) } else { Ok(None) };
+        let created = if group.rank() == 0 { self.exec.device().new_unique_id().map(Some) } else { Ok(None) };
         let local = created.as_ref().ok().copied().flatten();
-        let unique_id = group.broadcast_from_rank0(local.as_ref().map_or(&[], Invitation::as_slice))?;
-        let joined = match (created, <&Invitation>::try_from(&unique_id[..])) {
+        let unique_id = group.broadcast_from_rank0(local.as_ref().map_or(&[], UniqueId::as_slice))?;
+        let joined = match (created, <&UniqueId>::try_from(&unique_id[..])) {
             (Err(error), _) => Err(error.to_string()),
             (Ok(_), Ok(unique_id)) => {
                 let to_u32 = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
                 let (rank, size) = (to_u32(group.rank()), to_u32(group.size()));
-                self.exec.device_mut().join(unique_id, rank, size).map_err(|error| error.to_string())
+                self.exec.device_mut().init_rank(unique_id, rank, size).map_err(|error| error.to_string())
             }
             // Rank 0 reports the error.
             (Ok(_), Err(_)) => Ok(()),

@@ -8,7 +8,7 @@ use crate::{
 use gradscale_core::{
     backend::Backend,
     stats::{Convention, Detail, Stats},
-    step::{Outcome, found_inf},
+    step_outcome::{Outcome, found_inf},
 };
 
 /// Rows and scalars that the host reads from the device after an attempt at a step.

@@ -1,7 +1,7 @@
 //! Outcome of a step: updated, skipped or retried.
 
 use crate::sites::Cause;
-use gradscale_core::step::Kind;
+use gradscale_core::step_outcome::NonFiniteKind;
 use std::fmt;
 
 /// Reason why a step was skipped. Parameters, optimizer state, step counts, schedules and running statistics do not
@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Skipped {
     /// First site where values were not finite, and the kind of failure. `None` if that happened in f32, between the
     /// last site and a parameter.
-    pub site: Option<(String, Kind)>,
+    pub site: Option<(String, NonFiniteKind)>,
     /// Exponent of that site in the failed attempt; 0 without a site.
     pub exponent: i32,
     /// Reason why the batch was not repeated.
@@ -113,7 +113,7 @@ pub struct Repeated {
     /// Name of the first site where values were not finite.
     pub site: String,
     /// Kind of the failure at that site.
-    pub kind: Kind,
+    pub kind: NonFiniteKind,
     /// Exponent of that site in the failed attempt.
     pub exponent: i32,
     /// Number of exponents by which `exponent` was too high for the batch; `None` if no exponent fits it.
@@ -128,11 +128,11 @@ impl fmt::Display for Repeated {
     }
 }
 
-fn happened(f: &mut fmt::Formatter<'_>, site: &str, kind: Kind, at: i32) -> fmt::Result {
+fn happened(f: &mut fmt::Formatter<'_>, site: &str, kind: NonFiniteKind, at: i32) -> fmt::Result {
     match kind {
-        Kind::Overflow => write!(f, "{site} overflowed at 2^{at}"),
-        Kind::Infinite => write!(f, "{site} received ±∞ at 2^{at}, although nothing before it overflowed"),
-        Kind::Nan => write!(f, "{site} received NaN at 2^{at}, which is not a scaling problem"),
+        NonFiniteKind::Overflow => write!(f, "{site} overflowed at 2^{at}"),
+        NonFiniteKind::Infinite => write!(f, "{site} received ±∞ at 2^{at}, although nothing before it overflowed"),
+        NonFiniteKind::Nan => write!(f, "{site} received NaN at 2^{at}, which is not a scaling problem"),
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
             "skipped: the loss of this batch is NaN (sample 4321): nothing was learned from it, and the loss scale \
              changed from 2^16 to 2^15, although no scale can fix this loss"
         );
-        let site = Some(("head/out".to_owned(), Kind::Nan));
+        let site = Some(("head/out".to_owned(), NonFiniteKind::Nan));
         let told = Skipped { site, ..skipped(f32::NEG_INFINITY, ExponentsAfter::Sites) }.to_string();
         assert!(
             told.ends_with(
@@ -183,8 +183,11 @@ mod tests {
             "{told}"
         );
         // A skip of a batch whose loss is finite has no sample.
-        let overflow =
-            Skipped { site: Some(("a".to_owned(), Kind::Overflow)), loss: None, ..skipped(0.0, ExponentsAfter::Kept) };
+        let overflow = Skipped {
+            site: Some(("a".to_owned(), NonFiniteKind::Overflow)),
+            loss: None,
+            ..skipped(0.0, ExponentsAfter::Kept)
+        };
         assert_eq!(overflow.clone().with_sample(3), overflow);
         assert_eq!(skipped(f32::NAN, moved), skipped(f32::NAN, moved));
         assert_ne!(skipped(f32::NAN, moved), skipped(f32::INFINITY, moved));

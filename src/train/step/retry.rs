@@ -116,7 +116,7 @@ impl<B: Backend> Trainer<B> {
             let repeated = failed.0.drain(..).map(|(slot, one)| {
                 // The row of the last attempt shows which exponent would have fitted.
                 let row = self.sites.row(slot).filter(|row| row.counts().non_finite() == 0);
-                let fits = row.and_then(|row| Some(row.exponent().saturating_add(row.room_above()?)));
+                let fits = row.and_then(|row| Some(row.exponent().saturating_add(row.headroom_above()?)));
                 let excess = fits.map(|fits| one.exponent.saturating_sub(fits)).filter(|&excess| excess > 0);
                 Repeated { excess, ..one }
             });

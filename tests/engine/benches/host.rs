@@ -4,7 +4,7 @@
 use gradscale::{
     Input, Method, Parameters, ProgramKind, Scope, Trainer, Var,
     gradscale_core::{
-        backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, Done, ErrorKind, Launch, OnDevice},
+        backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, DeviceResult, ErrorKind, Launch, OnDevice},
         stats::{Convention, Detail, FlushRule, Stats},
     },
     models::SegNet,
@@ -54,33 +54,33 @@ impl Backend for Idle {
     fn alloc(&self, dtype: DType, len: usize) -> Result<Memory, ErrorKind> {
         Ok(Memory(dtype, len))
     }
-    fn write(&self, _: Data<'_>, _: &mut Memory) -> Done<Self> {
+    fn write(&self, _: Data<'_>, _: &mut Memory) -> DeviceResult<Self> {
         Ok(())
     }
-    async fn read(&self, _: &Memory, _: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, _: &Memory, _: DataMut<'_>) -> DeviceResult<Self> {
         Ok(())
     }
     fn table(&self, _: u16, _: u16) -> Result<(), ErrorKind> {
         Ok(())
     }
-    fn upload(&self, _: &Control<'_>, _: Range<u16>, (): &mut ()) -> Done<Self> {
+    fn upload(&self, _: &Control<'_>, _: Range<u16>, (): &mut ()) -> DeviceResult<Self> {
         Ok(())
     }
     async fn collect(
         &self, (): &(), _: Range<u16>, out: &mut [Stats], _: &[&Memory], values: &mut [f32],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         out.fill(self.row);
         values.fill(0.5);
         Ok(())
     }
-    fn launch(&self, _: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, _: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         Ok(())
     }
-    fn record(&self, work: impl FnOnce() -> Done<Self>) -> Result<Option<()>, ErrorKind> {
+    fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<()>, ErrorKind> {
         work()?;
         Ok(self.records.then_some(()))
     }
-    fn repeat(&self, (): &()) -> Done<Self> {
+    fn replay(&self, (): &()) -> DeviceResult<Self> {
         Ok(())
     }
 }

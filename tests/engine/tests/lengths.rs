@@ -3,7 +3,9 @@
 use gradscale::{
     Cpu, CpuError, Gradients, Input, Method, Parameters, Trainer, TrainerOptions,
     gradscale_core::{
-        backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
+        backend::{
+            Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Error as _, ErrorKind, Launch, OnDevice,
+        },
         stats::Stats,
     },
     nn::{Linear, Module},
@@ -140,24 +142,24 @@ impl Backend for Short {
             None => self.0.alloc(DType::F32, usize::MAX / 8),
         }
     }
-    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> DeviceResult<Self> {
         self.0.write(src, dst)
     }
-    fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+    fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = DeviceResult<Self>> {
         self.0.read(src, dst)
     }
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, CpuError> {
         self.0.table(slots, hyperparameters)
     }
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> DeviceResult<Self> {
         self.0.upload(control, clear, table)
     }
     fn collect(
         &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
-    ) -> impl Future<Output = Done<Self>> {
+    ) -> impl Future<Output = DeviceResult<Self>> {
         self.0.collect(table, rows, out, scalars, values)
     }
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         self.0.launch(launch.inside())
     }
 }

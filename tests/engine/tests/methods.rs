@@ -29,7 +29,7 @@ fn gradient() -> impl Strategy<Value = GradientScaling> {
     let numbers = (1e-6..1.0f64, 1..u32::MAX, 0..=30i32, 2..=30i32, memory, option::of(8..=100i32), any::<bool>());
     (preset, numbers).prop_map(|(preset, (gamma, interval, window, room, memory, outliers, each))| {
         let scaling = preset.with_gamma(gamma).and_then(|one| one.with_interval(interval));
-        let scaling = scaling.and_then(|one| one.with_window(window)).and_then(|one| one.with_room(room));
+        let scaling = scaling.and_then(|one| one.with_window(window)).and_then(|one| one.with_headroom(room));
         let scaling = scaling.expect("numbers in their ranges").with_memory(memory);
         let scaling = match outliers {
             Some(bits) => scaling.with_outliers(bits).expect("a number in its range"),
@@ -150,9 +150,9 @@ fn layers_in_any_order() {
 #[test]
 fn numbers_of_other_rules() {
     let paper = GradientScaling::paper(1e-3).expect("a share");
-    let same = paper.with_window(9).and_then(|one| one.with_room(9)).and_then(|one| one.with_outliers(20));
+    let same = paper.with_window(9).and_then(|one| one.with_headroom(9)).and_then(|one| one.with_outliers(20));
     assert_eq!(same.map(|one| one.with_memory(Memory::Ring)), Ok(paper));
-    for wrong in [paper.with_gamma(1.0), paper.with_interval(0), paper.with_window(31), paper.with_room(1)] {
+    for wrong in [paper.with_gamma(1.0), paper.with_interval(0), paper.with_window(31), paper.with_headroom(1)] {
         assert!(wrong.is_err());
     }
     assert!(GradientScaling::exact().with_outliers(7).is_err());

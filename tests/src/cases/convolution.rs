@@ -9,7 +9,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Done, Launch, Slot, Store},
+    backend::{Backend, DType, DeviceResult, Launch, Slot, Store},
     ops::{Conv2d, Pass, ShapeError},
     stats::Detail,
 };
@@ -39,7 +39,7 @@ pub struct Loaded<B: Backend> {
 }
 
 impl<B: Backend> Loaded<B> {
-    pub fn run(&self, backend: &B, y: Store<'_, B>) -> Done<B> {
+    pub fn run(&self, backend: &B, y: Store<'_, B>) -> DeviceResult<B> {
         backend.launch(Launch::Conv { p: self.p, pass: self.pass, a: &self.a, b: &self.b, bias: self.bias.as_ref(), y })
     }
 }

@@ -43,7 +43,7 @@ fn norm<B: Backend>(b: &B, grads: &[Vec<f32>], together: bool) -> Result<f32, Fa
         let all: Vec<&[f32]> = grads.iter().flat_map(|g| [g.as_slice(), &apart]).collect();
         let lens: Vec<usize> = all.iter().map(|values| values.len()).collect();
         let mut buffers = Vec::new();
-        b.alloc_together(DType::F32, &lens, &mut buffers)?;
+        b.alloc_group(DType::F32, &lens, &mut buffers)?;
         buffers.iter_mut().zip(all).try_for_each(|(buffer, values)| rig.fill(buffer, values))?;
         buffers.into_iter().step_by(2).collect()
     } else {

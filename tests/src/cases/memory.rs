@@ -81,7 +81,7 @@ fn together<B: Backend>(b: &B) -> Check {
     let lens = [5, 0, 1, 67, 1000, 3, 64, 65];
     for dtype in [DType::F32, DType::F16, DType::U8, DType::U32] {
         let mut all = Vec::new();
-        b.alloc_together(dtype, &lens, &mut all)?;
+        b.alloc_group(dtype, &lens, &mut all)?;
         let seen: Vec<usize> = all.iter().map(Buffer::len).collect();
         if seen != lens || all.iter().any(|buffer| buffer.dtype() != dtype) {
             return Err(Fail::new(format!("{lens:?} of {dtype:?} became {seen:?}")));
@@ -107,7 +107,7 @@ fn together<B: Backend>(b: &B) -> Check {
         }
     }
     let mut none: Vec<B::Buffer> = Vec::new();
-    b.alloc_together(DType::F32, &[], &mut none)?;
+    b.alloc_group(DType::F32, &[], &mut none)?;
     if none.is_empty() { Ok(vec![]) } else { Err(Fail::new("buffers of no length at all")) }
 }
 
@@ -171,8 +171,7 @@ fn prefetch<B: Backend>(b: &B) -> Check {
 fn too_large<B: Backend>(b: &B) -> Check {
     let most = usize::try_from(b.caps().max_buffer).unwrap_or(usize::MAX);
     let large = most.saturating_add(1);
-    for asked in [b.alloc(DType::F32, large).map(|_| ()), b.alloc_together(DType::F32, &[3, large, 5], &mut Vec::new())]
-    {
+    for asked in [b.alloc(DType::F32, large).map(|_| ()), b.alloc_group(DType::F32, &[3, large, 5], &mut Vec::new())] {
         match asked {
             Ok(()) => return Err(Fail::new("a buffer larger than the largest was allocated")),
             Err(error) if error.kind() == ErrorKind::OutOfMemory => {}

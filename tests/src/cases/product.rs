@@ -9,7 +9,7 @@ use crate::{
     rig::Rig,
 };
 use gradscale_core::{
-    backend::{Backend, DType, Done, Launch, Slot, Store},
+    backend::{Backend, DType, DeviceResult, Launch, Slot, Store},
     ops::{Gemm, ShapeError},
     stats::Detail,
 };
@@ -42,7 +42,7 @@ pub struct Loaded<B: Backend> {
 }
 
 impl<B: Backend> Loaded<B> {
-    pub fn run(&self, backend: &B, y: Store<'_, B>) -> Done<B> {
+    pub fn run(&self, backend: &B, y: Store<'_, B>) -> DeviceResult<B> {
         backend.launch(Launch::Gemm { p: self.p, a: &self.a, b: &self.b, bias: self.bias.as_ref(), y })
     }
 }

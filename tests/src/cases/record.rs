@@ -128,7 +128,7 @@ fn repeat_is_eager<B: Backend>(b: &B) -> Check {
     same_bits("a recording that has not been repeated", &rig.read(&work.master)?, &masters)?;
     for (i, (values, rows)) in want.iter().enumerate() {
         set(&mut rig, i as i32)?;
-        b.repeat(&recording)?;
+        b.replay(&recording)?;
         let (got, got_rows) = work.results(&rig)?;
         same_bits(&format!("step {i}, repeated"), &got, values)?;
         if &got_rows != rows {

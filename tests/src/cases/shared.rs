@@ -2,7 +2,7 @@
 
 use crate::{case::Fail, compare::same_bits, data::Random, rig::Rig};
 use core::fmt::Display;
-use gradscale_core::backend::{Backend, DType, Done, Slot, Store};
+use gradscale_core::backend::{Backend, DType, DeviceResult, Slot, Store};
 
 /// The types that operands and results have.
 pub const HALF_AND_F32: [DType; 2] = [DType::F16, DType::F32];
@@ -49,7 +49,7 @@ pub fn of(what: impl Display) -> impl Fn(Fail) -> Fail {
 /// # Errors
 /// The first difference.
 pub fn same_each_time<B: Backend>(
-    rig: &mut Rig<'_, B>, len: usize, run: impl Fn(&B, Store<'_, B>) -> Done<B>,
+    rig: &mut Rig<'_, B>, len: usize, run: impl Fn(&B, Store<'_, B>) -> DeviceResult<B>,
 ) -> Result<(), Fail> {
     let mut first = None;
     for round in 0..4 {

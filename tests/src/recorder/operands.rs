@@ -3,7 +3,7 @@
 use super::{Recorder, Shared, SharedTable};
 use core::cell::{Ref, RefCell};
 use gradscale_core::{
-    backend::{Backend, Done, Launch, MapOperands, OnDevice, Operands, Param, Slot, Store},
+    backend::{Backend, DeviceResult, Launch, MapOperands, OnDevice, Operands, Param, Slot, Store},
     scaled::Scaled,
     stats::Detail,
 };
@@ -165,7 +165,7 @@ fn borrowed<T>(memories: &[Rc<RefCell<T>>]) -> Vec<Ref<'_, T>> {
 }
 
 /// Runs a kept launch.
-pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> Done<B> {
+pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> DeviceResult<B> {
     let mut listed = Listed {
         reads: Vec::new(),
         writes: Vec::new(),

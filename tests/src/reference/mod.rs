@@ -60,7 +60,7 @@ impl Memory {
 
 impl Reference {
     /// The epilogue: scale, add, observe, round once. `results` are places in y and f32 values there.
-    fn store(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>) -> Done<Self> {
+    fn store(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>) -> DeviceResult<Self> {
         let Store { y, table, from, to, detail, add } = out;
         let [from, exponent] = [from, to].map(|slot| table.exponents[usize::from(slot.0)]);
         let factor = Factor::between(from, exponent);
@@ -88,7 +88,7 @@ impl Reference {
         Ok(())
     }
 
-    fn put(&self, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> Done<Self> {
+    fn put(&self, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> DeviceResult<Self> {
         self.store(y, results.into_iter().enumerate())
     }
 }
@@ -108,7 +108,7 @@ impl Backend for Reference {
         if fits { Ok(Memory(dtype, vec![7.0; len])) } else { Err(ErrorKind::OutOfMemory) }
     }
 
-    fn write(&self, src: Data<'_>, dst: &mut Memory) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Memory) -> DeviceResult<Self> {
         assert_eq!(src.dtype(), dst.0, "host data of another type than the buffer");
         match src {
             Data::F32(x) => dst.1.iter_mut().zip(x).for_each(|(y, &x)| *y = f64::from(x)),
@@ -119,7 +119,7 @@ impl Backend for Reference {
         Ok(())
     }
 
-    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> Done<Self> {
+    async fn read(&self, src: &Memory, dst: DataMut<'_>) -> DeviceResult<Self> {
         assert_eq!(dst.dtype(), src.0, "host memory of another type than the buffer");
         match dst {
             DataMut::F32(y) => y.iter_mut().zip(&src.1).for_each(|(y, &x)| *y = x as f32),
@@ -136,7 +136,7 @@ impl Backend for Reference {
         Ok(Table { exponents: vec![0; slots], hyperparameters, seed: 0, detail: Detail::Moments, rows })
     }
 
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> DeviceResult<Self> {
         if !self.on(Fault::ControlIgnored) || table.exponents.iter().all(|&e| e == 0) {
             table.exponents.copy_from_slice(control.exponents);
         }
@@ -149,13 +149,13 @@ impl Backend for Reference {
 
     async fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Memory], values: &mut [f32],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         out.copy_from_slice(&table.rows.borrow()[usize::from(rows.start)..usize::from(rows.end)]);
         values.iter_mut().zip(scalars).for_each(|(value, scalar)| *value = scalar.get(0));
         Ok(())
     }
 
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.unary(op, len, x, y),
             Launch::Binary { p, a, b, y } => self.binary(&p, a, b, y),

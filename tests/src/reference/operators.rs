@@ -12,7 +12,7 @@ use gradscale_core::{
     scale::Factor,
     scaled::Scaled,
     stats::{Detail, Stats},
-    step::found_inf,
+    step_outcome::found_inf,
 };
 
 fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
@@ -20,18 +20,18 @@ fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
 }
 
 impl Reference {
-    pub(super) fn unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) -> DeviceResult<Self> {
         let seed = y.table.seed;
         self.put(y, (0..len).map(|index| op.eval(x.get(index as usize), At { seed, index })))
     }
 
-    pub(super) fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> DeviceResult<Self> {
         let (seed, [rows, cols]) = (y.table.seed, p.shape());
         let eval = |i: u32| p.op().eval(a.get(i as usize), b.get(p.b_index(i) as usize), At { seed, index: i });
         self.put(y, (0..rows * cols).map(eval))
     }
 
-    pub(super) fn sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn sum(&self, len: u32, terms: &[Scaled<&Memory, Slot>], y: Store<'_, Self>) -> DeviceResult<Self> {
         let exponent = |slot: Slot| y.table.exponents[usize::from(slot.0)];
         let to = exponent(y.to);
         let term = |t: &Scaled<&Memory, Slot>, i| Factor::between(exponent(t.alpha), to).apply(t.data.get(i));
@@ -39,7 +39,7 @@ impl Reference {
         self.put(Store { from: y.to, ..y }, sums)
     }
 
-    pub(super) fn reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn reduce(&self, p: &Reduce, x: &Memory, y: Store<'_, Self>) -> DeviceResult<Self> {
         let [outer, len, inner] = p.shape().map(|size| size as usize);
         let value = |i: usize, l: usize| x.get((i / inner * len + l) * inner + i % inner);
         let best = |i| (1..len).fold(0, |best, l| if wins(value(i, l), value(i, best)) { l } else { best });
@@ -53,7 +53,7 @@ impl Reference {
         self.put(y, (0..outer * inner).map(eval))
     }
 
-    pub(super) fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn copy(&self, p: &Strided, x: &Memory, y: Store<'_, Self>) -> DeviceResult<Self> {
         let moves = (0..p.count()).map(|i| p.indices(i).map(|i| i as usize));
         if x.0 == DType::U32 && y.y.0 == DType::U32 {
             moves.for_each(|[from, to]| y.y.1[to] = x.1[from]); // f32 has no room for all words
@@ -64,7 +64,7 @@ impl Reference {
 
     pub(super) fn gemm(
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let [[m, n, k], lead, strides] = [p.mnk(), p.lead(), p.strides()].map(|sizes| sizes.map(|size| size as usize));
         let [ta, tb] = [p.transposed()[0], p.transposed()[1] && !self.on(Fault::TransposedB)];
         let at = |i: usize, z, row, col| z * strides[i] + row * lead[i] + col;
@@ -81,7 +81,7 @@ impl Reference {
 
     pub(super) fn conv(
         &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let ([_, kh, kw, depth], outs) = (p.w(), p.w()[0] / p.group_count());
         let result = [p.y(), p.x(), p.w()][pass as usize];
         let channels = result[3] as usize;
@@ -103,7 +103,9 @@ impl Reference {
         self.put(y, sums.iter().enumerate().map(|(i, sum)| sum + bias(i)))
     }
 
-    pub(super) fn pool(&self, p: &Pool, x: &Memory, mut at: Option<&mut Memory>, y: Store<'_, Self>) -> Done<Self> {
+    pub(super) fn pool(
+        &self, p: &Pool, x: &Memory, mut at: Option<&mut Memory>, y: Store<'_, Self>,
+    ) -> DeviceResult<Self> {
         let [kh, kw] = p.window();
         let area = (kh * kw) as f32;
         let window = |[n, r, s, c]: [u32; 4]| {
@@ -125,7 +127,7 @@ impl Reference {
 
     pub(super) fn unpool(
         &self, p: &Pool, way: GatherScatter, x: &Memory, at: Option<&Memory>, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let [kh, kw] = p.window();
         let share = if p.op() == PoolOp::Max { 1.0 } else { (kh * kw) as f32 };
         let mut sums = vec![0f32; len(if way == GatherScatter::Scatter { p.x() } else { p.y() })];
@@ -143,7 +145,7 @@ impl Reference {
 
     pub(super) fn rows(
         &self, p: &Rows, way: GatherScatter, x: &Memory, indices: &Memory, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let (width, table) = (p.width() as usize, p.table() as usize);
         let mut sums = vec![0f32; if way == GatherScatter::Gather { p.count() as usize } else { table } * width];
         for i in 0..p.count() as usize {
@@ -158,7 +160,7 @@ impl Reference {
 
     pub(super) fn roi_align(
         &self, p: &RoiAlign, way: GatherScatter, x: &Memory, boxes: &Memory, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let gather = way == GatherScatter::Gather;
         let ([_, height, width, channels], [count, rows, columns, _]) = (p.x(), p.y());
         let mut sums = vec![0f32; if gather { p.y() } else { p.x() }.iter().product::<u32>() as usize];
@@ -188,7 +190,7 @@ impl Reference {
 
     pub(super) fn roi_pool(
         &self, p: &RoiPool, x: &Memory, boxes: &Memory, at: &mut Memory, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let ([_, height, width, channels], [count, rows, columns, _]) = (p.x(), p.y());
         let mut values = Vec::new();
         for [k, r, s, c] in places([count, rows, columns, channels]) {
@@ -209,7 +211,7 @@ impl Reference {
 
     pub(super) fn roi_unpool(
         &self, p: &RoiPool, x: &Memory, boxes: &Memory, at: &Memory, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let ([_, height, width, channels], [count, rows, columns, _]) = (p.x(), p.y());
         let mut sums = vec![0f32; len(p.x())];
         for (i, [k, _, _, c]) in places([count, rows, columns, channels]).enumerate() {
@@ -230,7 +232,7 @@ impl Reference {
 
     pub(super) fn norm(
         &self, p: &Norm, x: &Memory, affine: Option<[&Memory; 2]>, saved: &mut Memory, y: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let (len, groups, n) = (p.x().iter().product::<u32>(), p.groups() as usize, p.size() as f32);
         let freedom = if self.on(Fault::UnbiasedVariance) { n - 1.0 } else { n };
         for group in (0..groups).filter(|_| !p.is_given()) {
@@ -249,7 +251,7 @@ impl Reference {
 
     pub(super) fn norm_vjp(
         &self, p: &Norm, x: NormSaved<&Memory>, dy: &Memory, dx: Store<'_, Self>, affine: Option<[Store<'_, Self>; 2]>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let (len, groups, n) = (p.x().iter().product::<u32>() as usize, p.groups() as usize, p.size() as f32);
         let group = |i: usize| p.group_of(i as u32) as usize;
         let channels = p.x()[3] as usize;
@@ -272,7 +274,9 @@ impl Reference {
         self.put(shift, (0..channels).map(|c| column(c).map(|i| dy.get(i)).sum()))
     }
 
-    pub(super) fn cross_entropy(&self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory) -> Done<Self> {
+    pub(super) fn cross_entropy(
+        &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory,
+    ) -> DeviceResult<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let [mut loss, mut weights, mut counted] = [0f32; 3];
         for r in 0..rows {
@@ -294,7 +298,7 @@ impl Reference {
 
     pub(super) fn cross_entropy_vjp(
         &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &Memory, g: &Memory, dx: Store<'_, Self>,
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let [rows, classes] = p.shape().map(|size| size as usize);
         let gradient = |i: usize| {
             let (r, c) = (i / classes, i % classes);
@@ -310,7 +314,7 @@ impl Reference {
         self.put(dx, (0..rows * classes).map(gradient))
     }
 
-    pub(super) fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> Done<Self> {
+    pub(super) fn global_norm(&self, grads: &[&Memory], norm: &mut Memory) -> DeviceResult<Self> {
         // `sum` is not used here, because its value for no terms is −0.
         let squares = grads.iter().flat_map(|g| &g.1).fold(0.0, |sum, v| sum + v * v);
         norm.1[0] = f64::from(squares.sqrt() as f32);
@@ -319,7 +323,7 @@ impl Reference {
 
     pub(super) fn optimize(
         &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
-    ) -> Done<Self> {
+    ) -> DeviceResult<Self> {
         let rows = table.rows.borrow();
         let guarded = rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts);
         if found_inf(guarded) && !self.on(Fault::GuardIgnored) {

@@ -3,7 +3,7 @@
 use super::layout::{BitFields, Layout};
 use gradscale::gradscale_core::{
     cast::{Round, Status},
-    parts::Class,
+    decompose::Class,
 };
 use num_bigint::BigUint;
 use std::fmt::Write;

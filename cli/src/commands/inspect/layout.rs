@@ -1,8 +1,8 @@
 //! Layouts of formats of up to 128 bits: those of `core`'s formats up to 32 bits, and the two wide ones of IEEE 754.
 
 use gradscale::gradscale_core::{
-    format::{Format, Top},
-    parts::Class,
+    decompose::Class,
+    format::{Format, SpecialEncoding},
 };
 use std::fmt;
 
@@ -12,18 +12,20 @@ pub struct Layout {
     name: &'static str,
     pub exponent_bits: u32,
     pub mantissa_bits: u32,
-    top: Top,
+    top: SpecialEncoding,
 }
 
 impl Layout {
     /// Layout of IEEE 754 double precision (IEEE 754-2019 §3.6, Table 3.5).
-    pub const BINARY64: Self = Self { name: "binary64", exponent_bits: 11, mantissa_bits: 52, top: Top::Infinity };
+    pub const BINARY64: Self =
+        Self { name: "binary64", exponent_bits: 11, mantissa_bits: 52, top: SpecialEncoding::Ieee };
     /// Layout of IEEE 754 quadruple precision.
-    pub const BINARY128: Self = Self { name: "binary128", exponent_bits: 15, mantissa_bits: 112, top: Top::Infinity };
+    pub const BINARY128: Self =
+        Self { name: "binary128", exponent_bits: 15, mantissa_bits: 112, top: SpecialEncoding::Ieee };
 
     pub const fn from_format(format: Format) -> Self {
         let (exponent_bits, mantissa_bits) = (format.exponent_bits(), format.mantissa_bits());
-        Self { name: format.name(), exponent_bits, mantissa_bits, top: format.top() }
+        Self { name: format.name(), exponent_bits, mantissa_bits, top: format.special_encoding() }
     }
 
     pub const fn width(self) -> u32 {
@@ -42,24 +44,24 @@ impl Layout {
     /// Returns the bit pattern of the format's largest finite number.
     pub const fn max_bits(self) -> u128 {
         match self.top {
-            Top::Infinity => (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1,
-            Top::OneNan => self.sign_mask() - 2,
+            SpecialEncoding::Ieee => (((1 << self.exponent_bits) - 1) << self.mantissa_bits) - 1,
+            SpecialEncoding::FiniteWithNan => self.sign_mask() - 2,
         }
     }
 
     /// Returns the bit pattern of +∞, if the format has one.
     pub const fn infinity_bits(self) -> Option<u128> {
         match self.top {
-            Top::Infinity => Some(self.max_bits() + 1),
-            Top::OneNan => None,
+            SpecialEncoding::Ieee => Some(self.max_bits() + 1),
+            SpecialEncoding::FiniteWithNan => None,
         }
     }
 
     /// Returns the bit pattern of the positive quiet NaN without payload.
     pub const fn nan_bits(self) -> u128 {
         match self.top {
-            Top::Infinity => (self.max_bits() + 1) | (1 << (self.mantissa_bits - 1)),
-            Top::OneNan => self.sign_mask() - 1,
+            SpecialEncoding::Ieee => (self.max_bits() + 1) | (1 << (self.mantissa_bits - 1)),
+            SpecialEncoding::FiniteWithNan => self.sign_mask() - 1,
         }
     }
 

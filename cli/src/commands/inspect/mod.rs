@@ -10,8 +10,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use exact::{Number, decimal};
 use gradscale::gradscale_core::{
     cast::{Round, Status},
+    decompose::Class,
     format::Format,
-    parts::Class,
 };
 use layout::Layout;
 use std::fmt::Write;

@@ -10,7 +10,7 @@ use gradscale_core::{
     cast::Round,
     format::Format,
     scaled::Scaled,
-    site::{StepEnd, Site, SiteConfig},
+    site::{SiteOutcome, Site, SiteConfig},
     solve::Exact,
     stats::{Convention, Detail, Stats, WORDS},
 };
@@ -44,7 +44,7 @@ fn main() -> ! {
         }
         black_box(probes::decide(black_box(&Exact::FP16), &row)).ok();
         if let Ok(site) = &mut site {
-            black_box(probes::step(site, &row, black_box(StepEnd::SkippedHere)));
+            black_box(probes::step(site, &row, black_box(SiteOutcome::Skipped)));
         }
         black_box(probes::branch(parts));
         #[cfg(feature = "models")]

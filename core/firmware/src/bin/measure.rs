@@ -17,7 +17,7 @@ use cortex_m_semihosting::{
 use gradscale_core::{
     cast::Round,
     format::Format,
-    site::{StepEnd, Site, SiteConfig},
+    site::{SiteOutcome, Site, SiteConfig},
     solve::Exact,
     stats::{Convention, Detail, Stats},
 };
@@ -111,7 +111,7 @@ fn measure(rate: u32) {
     });
     per_call("a site's step that decides", rate, || {
         if let Ok(mut site) = Site::new(black_box(SiteConfig::exact())) {
-            black_box(probes::step(&mut site, black_box(&row), black_box(StepEnd::Stepped)));
+            black_box(probes::step(&mut site, black_box(&row), black_box(SiteOutcome::Stepped)));
         }
     });
     hprintln!("size of a site: {} B", size_of::<Site>());

@@ -5,7 +5,8 @@ use gradscale::{
     distributed::{Group, Threads},
     gradscale_core::{
         backend::{
-            Backend, Caps, Control, DType, Data, DataMut, Done, EngineAvailability, Error as _, Launch, OnDevice,
+            Backend, Caps, Control, DType, Data, DataMut, DeviceResult, EngineAvailability, Error as _, Launch,
+            OnDevice,
         },
         stats::Stats,
     },
@@ -40,21 +41,21 @@ impl Backend for Engines {
     fn alloc(&self, dtype: DType, len: usize) -> Result<Self::Buffer, CpuError> {
         self.inner.alloc(dtype, len)
     }
-    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Self::Buffer) -> DeviceResult<Self> {
         self.inner.write(src, dst)
     }
-    fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+    fn read(&self, src: &Self::Buffer, dst: DataMut<'_>) -> impl Future<Output = DeviceResult<Self>> {
         self.inner.read(src, dst)
     }
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Self::Table, CpuError> {
         self.inner.table(slots, hyperparameters)
     }
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Self::Table) -> DeviceResult<Self> {
         self.inner.upload(control, clear, table)
     }
     fn collect(
         &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
-    ) -> impl Future<Output = Done<Self>> {
+    ) -> impl Future<Output = DeviceResult<Self>> {
         self.inner.collect(table, rows, out, scalars, values)
     }
     fn product_engine(&self) -> Option<&str> {
@@ -68,12 +69,12 @@ impl Backend for Engines {
             _ => EngineAvailability::Missing,
         }
     }
-    fn select_product_engine(&mut self, name: &str) -> Done<Self> {
+    fn select_product_engine(&mut self, name: &str) -> DeviceResult<Self> {
         let known = self.names.iter().position(|known| *known == name);
         self.used = known.ok_or(CpuError::unsupported("select_product_engine"))?;
         Ok(())
     }
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         self.inner.launch(launch.inside())
     }
 }

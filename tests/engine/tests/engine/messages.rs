@@ -4,7 +4,9 @@ use crate::corners::trainer;
 use gradscale::{
     Cpu, CrossEntropy, Error, Input, Method, Parameters, Trainer,
     gradscale_core::{
-        backend::{Backend, Caps, Control, DType, Data, DataMut, Done, Error as _, ErrorKind, Launch, OnDevice},
+        backend::{
+            Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Error as _, ErrorKind, Launch, OnDevice,
+        },
         stats::Stats,
     },
     nn::{GruCell, Linear, Module, SelfAttention},
@@ -123,24 +125,24 @@ impl Backend for Few {
     fn alloc(&self, dtype: DType, len: usize) -> Result<Buffer, ErrorKind> {
         self.0.alloc(dtype, len)
     }
-    fn write(&self, src: Data<'_>, dst: &mut Buffer) -> Done<Self> {
+    fn write(&self, src: Data<'_>, dst: &mut Buffer) -> DeviceResult<Self> {
         self.0.write(src, dst)
     }
-    fn read(&self, src: &Buffer, dst: DataMut<'_>) -> impl Future<Output = Done<Self>> {
+    fn read(&self, src: &Buffer, dst: DataMut<'_>) -> impl Future<Output = DeviceResult<Self>> {
         self.0.read(src, dst)
     }
     fn table(&self, slots: u16, hyperparameters: u16) -> Result<Table, ErrorKind> {
         self.0.table(slots, hyperparameters)
     }
-    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> Done<Self> {
+    fn upload(&self, control: &Control<'_>, clear: Range<u16>, table: &mut Table) -> DeviceResult<Self> {
         self.0.upload(control, clear, table)
     }
     fn collect(
         &self, table: &Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Buffer], values: &mut [f32],
-    ) -> impl Future<Output = Done<Self>> {
+    ) -> impl Future<Output = DeviceResult<Self>> {
         self.0.collect(table, rows, out, scalars, values)
     }
-    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> Done<Self> {
+    fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { .. } | Launch::Copy { .. } | Launch::Reduce { .. } | Launch::Gemm { .. } => {
                 self.0.launch(launch.inside())

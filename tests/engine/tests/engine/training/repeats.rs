@@ -6,7 +6,7 @@
 use super::Data;
 use gradscale::{
     Cause, Cpu, Gradients, Input, Method, Parameters, Pass, StepOutcome, Trainer, Var,
-    gradscale_core::{backend::Backend, step::Kind},
+    gradscale_core::{backend::Backend, step_outcome::NonFiniteKind},
     nn::{BatchNorm, Linear, Module},
     optim::{Optimizer, Schedule, Sgd},
 };
@@ -153,7 +153,10 @@ fn repeats<B: Backend<Error: 'static>>(open: impl Fn() -> B, loss: &str, k: i32,
     assert_eq!(repeated.site, first, "the first behind the loss");
     // Excess: the exponent in force minus the largest exponent at which the batch would have fitted.
     let excess = repeated.excess.expect("it was finite");
-    assert!(excess > 0 && (repeated.exponent, repeated.kind != Kind::Nan) == (exponents[0], true), "{repeated:?}");
+    assert!(
+        excess > 0 && (repeated.exponent, repeated.kind != NonFiniteKind::Nan) == (exponents[0], true),
+        "{repeated:?}"
+    );
 
     let mut other = Training::on(open(), METHOD);
     other.trainer.load(&deciding(&before)).expect("the same training");

@@ -5,29 +5,29 @@ use gradscale::{
     Cpu, Error, Input, Method, Parameters, StepOutcome, Trainer, TrainerOptions,
     gradscale_core::{
         amp::{AmpPolicy, Level},
-        step::Kind,
+        step_outcome::NonFiniteKind,
     },
     nn::{Linear, Module},
     optim::{Adam, AdamW, Optimizer, Schedule, Sgd},
 };
 
-fn blamed(outcome: &StepOutcome) -> (&str, Kind, i32) {
+fn blamed(outcome: &StepOutcome) -> (&str, NonFiniteKind, i32) {
     let skipped = outcome.skipped.as_ref().expect("the step should be skipped");
     let (site, kind) = skipped.site.as_ref().expect("a site should be blamed");
     (site, *kind, skipped.exponent)
 }
 
 /// The bad batches that a loss scale of 2^10 cannot take: a loss times 2^60, ∞ and NaN in the input.
-fn bad() -> [(Data, &'static str, Kind, i32); 3] {
+fn bad() -> [(Data, &'static str, NonFiniteKind, i32); 3] {
     let data = Data::new(77, 8);
     let (mut infinite, mut nan) = (data.clone(), data.clone());
     infinite.x[5] = f32::INFINITY;
     nan.x[9] = f32::NAN;
     let huge = data.times(2f32.powi(60));
     [
-        (huge, "mse_loss/cast", Kind::Overflow, 10),
-        (infinite, "input0/cast/forward", Kind::Infinite, 0),
-        (nan, "input0/cast/forward", Kind::Nan, 0),
+        (huge, "mse_loss/cast", NonFiniteKind::Overflow, 10),
+        (infinite, "input0/cast/forward", NonFiniteKind::Infinite, 0),
+        (nan, "input0/cast/forward", NonFiniteKind::Nan, 0),
     ]
 }
 
@@ -83,7 +83,7 @@ fn the_outcome_names_site_and_kind() {
     }
     let mut training = Training::new(Sgd::new(0.1).into(), "fixed:1073741824");
     let outcome = training.step(&Data::new(1, 8).times(2f32.powi(20)));
-    assert_eq!(blamed(&outcome), ("mse_loss/cast", Kind::Overflow, 30));
+    assert_eq!(blamed(&outcome), ("mse_loss/cast", NonFiniteKind::Overflow, 30));
     let text = outcome.skipped.unwrap().to_string();
     assert_eq!(text, "skipped: mse_loss/cast overflowed at 2^30");
 }
@@ -111,7 +111,7 @@ fn one_bad_gradient_is_named() {
         let (good, exponents) = step([1.0, 2.0, 3.0, 4.0], [1.0; 4]);
         assert_eq!(good.skipped, None);
         for (factor, kind, cause) in
-            [(1.0, Kind::Infinite, "received ±∞ at 2^"), (0.0, Kind::Nan, "received NaN at 2^")]
+            [(1.0, NonFiniteKind::Infinite, "received ±∞ at 2^"), (0.0, NonFiniteKind::Nan, "received NaN at 2^")]
         {
             let (bad, _) = step([1.0, 0.0, 3.0, 4.0], [1.0, factor, 1.0, 1.0]);
             let (site, found, _) = blamed(&bad);
@@ -188,8 +188,8 @@ fn the_forward_pass_is_blamed_for_its_own() {
             trainer.step(gradients).unwrap()
         };
         assert_eq!(step([0.5; 4], 1.0).skipped, None);
-        assert_eq!(blamed(&step([60000.0; 4], 1.0)), ("one/forward", Kind::Overflow, 0));
-        assert_eq!(blamed(&step([0.5; 4], -1.0)), ("ln/cast/forward", Kind::Nan, 0));
+        assert_eq!(blamed(&step([60000.0; 4], 1.0)), ("one/forward", NonFiniteKind::Overflow, 0));
+        assert_eq!(blamed(&step([0.5; 4], -1.0)), ("ln/cast/forward", NonFiniteKind::Nan, 0));
         assert_eq!(step([0.5; 4], 1.0).skipped, None);
     }
 }
@@ -225,7 +225,7 @@ fn a_persistent_jump_costs_one_step() {
                 // The site to blame has come down already, from its own row.
                 let (name, kind, exponent) = blamed(&outcome);
                 let of = |all: &[(String, i32)]| all.iter().find(|(site, _)| site == name).map(|(_, alpha)| *alpha);
-                assert_eq!((kind, Some(exponent)), (Kind::Overflow, of(&before)));
+                assert_eq!((kind, Some(exponent)), (NonFiniteKind::Overflow, of(&before)));
                 assert!(of(&training.exponents()) < Some(exponent), "{outcome:?}");
                 skipped.push(step);
             }

@@ -8,7 +8,7 @@ use gradscale::{
     Cpu, Error, Gradients, Input, Method, Parameters, Pass, Trainer, Var,
     gradscale_core::{
         amp::{AmpPolicy, Level, Precision},
-        step::Kind,
+        step_outcome::NonFiniteKind,
     },
     nn::{BatchNorm, Conv2d, ConvTranspose2d, Embedding, Linear, Module},
     optim::Sgd,
@@ -135,7 +135,10 @@ fn they_are_sites_that_are_counted_and_blamed() {
     let gradients = training.backward(0.25);
     let outcome = training.trainer.step(gradients).expect("a step");
     let (site, kind) = outcome.skipped.expect("skipped").site.expect("a site");
-    assert!(kind == Kind::Overflow && (site.ends_with("/wgrad") || site.ends_with("/bgrad")), "{site} {kind:?}");
+    assert!(
+        kind == NonFiniteKind::Overflow && (site.ends_with("/wgrad") || site.ends_with("/bgrad")),
+        "{site} {kind:?}"
+    );
     let mut same = Training::new("fixed:2^20", Level::O1);
     let gradients = same.backward(0.25);
     assert_eq!(same.trainer.step(gradients).expect("a step").skipped, None);

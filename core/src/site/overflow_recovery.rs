@@ -27,7 +27,7 @@ impl Site {
     /// sites downstream of the overflow whose row merges several calls or micro-batches, because the first of these
     /// decides for all. The row itself contains only ±∞. Because the backward pass is linear in the loss, the growth at
     /// the overflow also applies here.
-    pub fn expect(&mut self, excess: i64) {
+    pub fn assume_upstream_growth(&mut self, excess: i64) {
         let least = self.ring.window(None).map(|span| span.min.saturating_sub(excess.max(0)));
         self.require_ceiling(least.filter(|_| excess > 0));
     }
@@ -39,9 +39,9 @@ impl Site {
     }
 
     /// Returns the number of exponents by which a row exceeds the whole history; 0 if it does not. After a skip,
-    /// [`Site::learn`] passes this number to the sites downstream.
+    /// [`Site::limit_from_upstream`] passes this number to the sites downstream.
     #[must_use]
-    pub fn excess(&self, row: &Stats) -> i64 {
+    pub fn bits_above_history(&self, row: &Stats) -> i64 {
         if self.config.amax.is_some() {
             // An amax history is not a span of exponents that are served together, so nothing is learned from an
             // excess.
@@ -65,7 +65,7 @@ impl Site {
     /// Learns from a skipped step at a site downstream of the overflow, where values were larger by 2^`excess`. They
     /// were larger by the same factor here, because the backward pass is linear in the loss. An `excess` above 24
     /// teaches nothing, because FP16 cannot serve both magnitudes. Call it before [`Site::finish`].
-    pub fn learn(&mut self, excess: i64) {
+    pub fn limit_from_upstream(&mut self, excess: i64) {
         if let Some(span) = self.ring.window(None)
             && 0 < excess
             && excess <= MAX_CEILING_SPREAD

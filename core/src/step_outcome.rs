@@ -1,7 +1,7 @@
 //! Outcome of a training step, and the first site that was not finite.
 
 use crate::{
-    site::{Calls, StepEnd},
+    site::{Calls, SiteOutcome},
     stats::Counts,
 };
 use core::fmt;
@@ -15,7 +15,7 @@ pub fn found_inf<'a>(parameters: impl IntoIterator<Item = &'a Counts>) -> bool {
 
 /// Kind of non-finite values at a site: overflow, ±∞ or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum NonFiniteKind {
     /// Overflow: finite values were too large for the site's store; a smaller exponent cures it.
     Overflow,
     /// Infinite values arrived at the site although nothing upstream had overflowed: from the forward pass, from an f32
@@ -25,7 +25,7 @@ pub enum Kind {
     Nan,
 }
 
-impl Kind {
+impl NonFiniteKind {
     /// Returns true if another exponent avoids the non-finite values for certain.
     #[must_use]
     pub const fn is_scaling(self) -> bool {
@@ -35,11 +35,11 @@ impl Kind {
 
 /// Result of the search for the first site with values that are not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Blame {
+pub struct FirstNonFinite {
     /// Index of the first non-finite site among the given rows.
     pub site: usize,
     /// Kind of the non-finite values at the site.
-    pub kind: Kind,
+    pub kind: NonFiniteKind,
     /// Exponent in force at the first non-finite site.
     pub exponent: i32,
 }
@@ -47,23 +47,23 @@ pub struct Blame {
 /// Finds the first site that was not finite, among rows of half stores in execution order: forward stores, then the
 /// backward pass. `None` if all are finite; then the overflow happened in f32, between the last site and the parameter.
 #[must_use]
-pub fn blame<'a>(sites: impl IntoIterator<Item = &'a Counts>) -> Option<Blame> {
+pub fn find_first_non_finite<'a>(sites: impl IntoIterator<Item = &'a Counts>) -> Option<FirstNonFinite> {
     sites.into_iter().enumerate().find_map(|(site, row)| {
         let kind = if row.overflowed != 0 {
-            Kind::Overflow
+            NonFiniteKind::Overflow
         } else if row.nan != 0 {
-            Kind::Nan
+            NonFiniteKind::Nan
         } else if row.infinite != 0 {
-            Kind::Infinite
+            NonFiniteKind::Infinite
         } else {
             return None;
         };
-        Some(Blame { site, kind, exponent: row.exponent })
+        Some(FirstNonFinite { site, kind, exponent: row.exponent })
     })
 }
 
 /// Maximum number of repeats of one batch that overflows.
-pub const REPEATS: u32 = 3;
+pub const MAX_REPEATS: u32 = 3;
 
 /// Returns true if a batch is to be repeated after an attempt whose first non-finite values were at a cast site. (At a
 /// forward store no exponent cures them.) `failed` is the number of attempts before this one.
@@ -75,20 +75,20 @@ pub const REPEATS: u32 = 3;
 pub const fn may_repeat(calls: Calls, failed: u32) -> bool {
     match calls {
         Calls::One => failed == 0,
-        Calls::Several => failed < REPEATS,
+        Calls::Several => failed < MAX_REPEATS,
     }
 }
 
-/// Maps a finished step to the result at the site with index `at`. Sites up to the one in `blame` are `SkippedHere`,
-/// later ones `SkippedAfter`. If the method repeats batches that overflow (`void`), a batch that is skipped anyway says
-/// nothing about the next, so the result is `Void`.
+/// Maps a finished step to the result at the site with index `at`. Sites up to the one in `blame` are `Skipped`,
+/// later ones `SkippedDownstream`. If the method repeats batches that overflow (`void`), a batch that is skipped anyway says
+/// nothing about the next, so the result is `RolledBack`.
 #[must_use]
-pub const fn end(stepped: bool, void: bool, blame: Option<Blame>, at: usize) -> StepEnd {
+pub const fn site_outcome(stepped: bool, void: bool, blame: Option<FirstNonFinite>, at: usize) -> SiteOutcome {
     match blame {
-        _ if stepped => StepEnd::Stepped,
-        _ if void => StepEnd::Void,
-        Some(blame) if at > blame.site => StepEnd::SkippedAfter,
-        Some(_) | None => StepEnd::SkippedHere,
+        _ if stepped => SiteOutcome::Stepped,
+        _ if void => SiteOutcome::RolledBack,
+        Some(blame) if at > blame.site => SiteOutcome::SkippedDownstream,
+        Some(_) | None => SiteOutcome::Skipped,
     }
 }
 
@@ -98,26 +98,26 @@ pub enum Outcome {
     /// The step was applied: the optimizer updated the parameters.
     Stepped,
     /// The step overflowed and has changed nothing; the same batch is run again, at exponents that fit it.
-    Repeated(Blame),
+    Repeated(FirstNonFinite),
     /// The step was skipped and has changed nothing: parameters, optimizer state, step counts, schedules and running
     /// statistics are as before.
-    Skipped(Option<Blame>),
+    Skipped(Option<FirstNonFinite>),
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stepped => f.write_str("stepped"),
-            Self::Repeated(Blame { site, exponent, .. }) => {
+            Self::Repeated(FirstNonFinite { site, exponent, .. }) => {
                 write!(f, "repeated: site {site} overflowed at 2^{exponent}")
             }
             Self::Skipped(None) => f.write_str("skipped: a parameter gradient is not finite"),
-            Self::Skipped(Some(Blame { site, kind, exponent })) => match kind {
-                Kind::Overflow => write!(f, "skipped: site {site} overflowed at 2^{exponent}"),
-                Kind::Infinite => {
+            Self::Skipped(Some(FirstNonFinite { site, kind, exponent })) => match kind {
+                NonFiniteKind::Overflow => write!(f, "skipped: site {site} overflowed at 2^{exponent}"),
+                NonFiniteKind::Infinite => {
                     write!(f, "skipped: site {site} received ±∞ at 2^{exponent}, although nothing before it overflowed")
                 }
-                Kind::Nan => {
+                NonFiniteKind::Nan => {
                     write!(f, "skipped: site {site} received NaN at 2^{exponent}, which is not a scaling problem")
                 }
             },
@@ -178,7 +178,7 @@ pub struct TooManySkips {
     /// Number of consecutive steps that were skipped.
     pub in_a_row: u32,
     /// First non-finite site of the last skipped step.
-    pub blame: Option<Blame>,
+    pub blame: Option<FirstNonFinite>,
 }
 
 impl fmt::Display for TooManySkips {

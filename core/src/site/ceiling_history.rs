@@ -3,7 +3,7 @@
 use heapless::Deque;
 
 /// Number of rows whose ceilings a site remembers.
-pub const RING: usize = 16;
+pub const CEILING_HISTORY_LEN: usize = 16;
 /// Maximum spread of ceilings that one exponent serves, in binades. FP16 has 40 exponents, and the values of one tensor
 /// need the other 16.
 pub const MAX_CEILING_SPREAD: i64 = 24;
@@ -13,7 +13,7 @@ const MIN_SAMPLES: usize = 3;
 /// Ceilings of the last rows, oldest first: absolute exponents above which each row would have overflowed (row exponent
 /// + k_of).
 #[derive(Clone, Debug, Default)]
-pub(super) struct CeilingHistory(Deque<i64, RING>);
+pub(super) struct CeilingHistory(Deque<i64, CEILING_HISTORY_LEN>);
 
 /// Window of ceilings that one exponent serves: at most [`MAX_CEILING_SPREAD`] binades.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Decomposition of a bit pattern into sign, exponent and significand, for display.
 
-use crate::format::{Format, Top};
+use crate::format::{Format, SpecialEncoding};
 use core::fmt;
 
 /// Class of a floating-point datum. IEEE 754-2019 §3.3.
@@ -22,13 +22,13 @@ pub enum Class {
 /// mantissa bits).
 ///
 /// ```
-/// use gradscale_core::{format::Format, parts::Parts};
-/// let parts = Parts::decompose(Format::FP32, 6.5f32.to_bits());
+/// use gradscale_core::{format::Format, decompose::FloatParts};
+/// let parts = FloatParts::decompose(Format::FP32, 6.5f32.to_bits());
 /// assert_eq!(parts.to_string(), "0 10000001 10100000000000000000000 in binary32 is 6.5");
 /// assert_eq!((parts.exponent, parts.significand), (2, 13 << 20));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Parts {
+pub struct FloatParts {
     /// Number format to which the bit pattern belongs.
     pub format: Format,
     /// Decomposed bit pattern, without bits above the format's width.
@@ -46,7 +46,7 @@ pub struct Parts {
     pub significand: u32,
 }
 
-impl Parts {
+impl FloatParts {
     /// Decomposes the bit pattern `bits` of a number format. Bits above the format's width are ignored.
     #[must_use]
     pub const fn decompose(format: Format, bits: u32) -> Self {
@@ -55,7 +55,11 @@ impl Parts {
         let exponent_field = magnitude >> mantissa_bits;
         let trailing = magnitude & ((1 << mantissa_bits) - 1);
         let class = if magnitude > format.max_bits() {
-            if matches!(format.top(), Top::Infinity) && trailing == 0 { Class::Infinite } else { Class::Nan }
+            if matches!(format.special_encoding(), SpecialEncoding::Ieee) && trailing == 0 {
+                Class::Infinite
+            } else {
+                Class::Nan
+            }
         } else if exponent_field != 0 {
             Class::Normal
         } else if trailing != 0 {
@@ -89,7 +93,7 @@ impl Parts {
     }
 }
 
-impl fmt::Display for Parts {
+impl fmt::Display for FloatParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (exponent_bits, mantissa_bits) = (self.format.exponent_bits(), self.format.mantissa_bits());
         let trailing = self.bits & ((1 << mantissa_bits) - 1);

@@ -3,7 +3,7 @@
 /// Duration of the first guard, in steps. It is 32 times the length of the ring.
 pub const GUARD_STEPS: u32 = 512;
 /// Maximum duration of a guard, in steps: eight doublings of the first.
-pub const GUARD_LIMIT: u32 = 1 << 17;
+pub const MAX_GUARD_STEPS: u32 = 1 << 17;
 /// Headroom above the lost batch, in bits. The exact rule keeps 2 bits free as well.
 const HEADROOM_BITS: i64 = 2;
 /// A row whose ceiling is at most this many bits above the limit with headroom renews the guard.
@@ -20,34 +20,38 @@ pub struct Guard {
     /// Highest exponent that the guard allows, absolute; invalid if no step is left.
     pub limit: i64,
     /// Number of steps until the guard ends; 0 if there is none.
-    pub left: u32,
+    pub remaining_steps: u32,
     /// Duration of the guard in steps after a renewal; 0 before the first guard.
-    pub lasts: u32,
+    pub duration_steps: u32,
 }
 
 impl Guard {
     /// Starts or tightens the guard after a batch with this ceiling was lost.
     pub(super) fn record_lost_batch(&mut self, ceiling: i64) {
         let limit = ceiling.saturating_sub(HEADROOM_BITS);
-        if self.left > 0 {
+        if self.remaining_steps > 0 {
             self.limit = self.limit.min(limit);
         } else {
-            self.lasts = if self.lasts == 0 { GUARD_STEPS } else { self.lasts.saturating_mul(2).min(GUARD_LIMIT) };
+            self.duration_steps = if self.duration_steps == 0 {
+                GUARD_STEPS
+            } else {
+                self.duration_steps.saturating_mul(2).min(MAX_GUARD_STEPS)
+            };
             self.limit = limit;
         }
-        self.left = self.lasts;
+        self.remaining_steps = self.duration_steps;
     }
 
     /// Ages the guard by one step, or renews it if the row is near the limit.
     pub(super) fn age(&mut self, ceiling: i64) {
-        if self.left > 0 {
+        if self.remaining_steps > 0 {
             let near = ceiling <= self.limit.saturating_add(HEADROOM_BITS + RENEW_MARGIN_BITS);
-            self.left = if near { self.lasts } else { self.left - 1 };
+            self.remaining_steps = if near { self.duration_steps } else { self.remaining_steps - 1 };
         }
     }
 
     /// Returns the highest exponent that the guard allows the site, while it is active.
     pub(super) fn limit(&self) -> Option<i64> {
-        (self.left > 0).then_some(self.limit)
+        (self.remaining_steps > 0).then_some(self.limit)
     }
 }

@@ -4,14 +4,14 @@ use core::fmt;
 
 /// Unique identifier that rank 0 sends to the others so that their devices form one group. The content is defined by
 /// the device's collective library.
-pub type Invitation = [u8; 128];
+pub type UniqueId = [u8; 128];
 
-/// Phases of a gradient all-reduce on devices ([`super::Backend::wire`]): allocate the sums, add the gradient of each
+/// Phases of a gradient all-reduce on devices ([`super::Backend::grad_reduce`]): allocate the sums, add the gradient of each
 /// parameter in each micro-batch, compute the mean over all ranks, and write it to each parameter.
-pub enum Wire<'a, Buffer> {
+pub enum GradReduce<'a, Buffer> {
     /// Allocates sums of `len` values, all zero, for `parts` micro-batches of all ranks. `exact`: gradients are added
     /// as halves, exactly, and rounded once; otherwise they are added in f32.
-    Begin {
+    Init {
         /// Number of gradient values of all parameters together.
         len: usize,
         /// Number of micro-batches of all ranks together.
@@ -22,7 +22,7 @@ pub enum Wire<'a, Buffer> {
     /// Adds `len` F32 values to the sums from index `at` on. Each value is rounded to a half, to nearest even, times
     /// 2^`exponent` (all zeros if there is no exponent), or divided by the number of micro-batches. If an exact sum has
     /// as many micro-batches as ranks, each index receives one addition.
-    Add {
+    Accumulate {
         /// Index in the sums of the first value to add.
         at: usize,
         /// Number of gradient values that are added.
@@ -33,9 +33,9 @@ pub enum Wire<'a, Buffer> {
         exponent: Option<i32>,
     },
     /// Computes the mean over the micro-batches of all ranks. Waits for the device.
-    Mean,
+    AllReduceMean,
     /// Writes `len` mean gradients as F32, times 2^-`exponent` if they are exact.
-    Take {
+    Read {
         /// Index in the sums of the first mean to write.
         at: usize,
         /// Number of mean gradient values to write.
@@ -47,13 +47,13 @@ pub enum Wire<'a, Buffer> {
     },
 }
 
-impl<Buffer> fmt::Debug for Wire<'_, Buffer> {
+impl<Buffer> fmt::Debug for GradReduce<'_, Buffer> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Begin { len, parts, exact } => write!(f, "Begin({len} values, {parts} parts, exact: {exact})"),
-            Self::Add { at, len, exponent, .. } => write!(f, "Add({len} at {at}, 2^{exponent:?})"),
-            Self::Mean => f.write_str("Mean"),
-            Self::Take { at, len, exponent, .. } => write!(f, "Take({len} at {at}, 2^{exponent})"),
+            Self::Init { len, parts, exact } => write!(f, "Init({len} values, {parts} parts, exact: {exact})"),
+            Self::Accumulate { at, len, exponent, .. } => write!(f, "Accumulate({len} at {at}, 2^{exponent:?})"),
+            Self::AllReduceMean => f.write_str("AllReduceMean"),
+            Self::Read { at, len, exponent, .. } => write!(f, "Read({len} at {at}, 2^{exponent})"),
         }
     }
 }
