@@ -4,6 +4,7 @@
     python3 run.py                 all of mutants.toml, one after the other
     python3 run.py --only NAME     one of them (may be given several times)
     python3 run.py --list          their names
+    python3 run.py --check         whether each of their texts still occurs exactly once in the source; runs nothing
     python3 run.py --write         all, and writes the table to RESULTS.md in this directory
 
 It needs Python 3.11 and cargo. The crate is copied to a temporary workspace with a separate target directory, so the
@@ -143,6 +144,17 @@ def apply(mutant, source):
     return path, text
 
 
+def check(mutants, source):
+    """Returns a sentence for each mutant whose text does not occur exactly once in its file."""
+    faults = []
+    for mutant in mutants:
+        path = source / mutant.file
+        count = path.read_text().count(mutant.old) if path.exists() else 0
+        if count != 1:
+            faults.append(f"{mutant.name}: its text occurs {count} times in {mutant.file}, not once")
+    return faults
+
+
 def verdict(run, expected):
     """Returns whether the mutant counts, and the tests that caught it."""
     if not run.compiled:
@@ -187,12 +199,18 @@ def main():
     parser = argparse.ArgumentParser(description="Do the tests of gradscale-core notice mistakes?")
     parser.add_argument("--only", metavar="NAME", action="append", help="this mutant only (repeatable)")
     parser.add_argument("--list", action="store_true", help="names and files of the mutants")
+    parser.add_argument("--check", action="store_true", help="whether all mutants can still be made")
     parser.add_argument("--write", action="store_true", help="write RESULTS.md")
     arguments = parser.parse_args()
     mutants = read_mutants()
     if arguments.list:
         for mutant in mutants:
             print(f"{mutant.name:40} {mutant.file}")
+        return
+    if arguments.check:
+        if faults := check(mutants, CORE / "src"):
+            sys.exit("\n".join(faults))
+        print(f"{len(mutants)} mutants can be made")
         return
     if unknown := set(arguments.only or []) - {mutant.name for mutant in mutants}:
         sys.exit(f"no such mutant: {', '.join(sorted(unknown))}")
