@@ -2,7 +2,7 @@
 
 use crate::{
     Cuda, Error,
-    gemm_problem::{ConvShape, GemmKind, GemmProblem, GemmShape, OperandStrides},
+    gemm_problem::{ConvParams, GemmKind, GemmProblem, OperandStrides},
     gpu::TensorMap,
     kernel_selection::{KernelConfig, SplitKConstraints},
     kernels::SPLIT_K_REDUCE,
@@ -14,7 +14,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, Store},
-    ops::{Conv2d, Gemm, Pass},
+    ops::{Conv2d, Gemm, GemmShape, Pass},
 };
 
 /// Parameters of the kernels for matrix products: `Product` of `implicit_gemm.cuh`.
@@ -27,7 +27,9 @@ struct GemmParams {
     bias: u64,
     partials: u64,
     kinds: [u32; 3],
-    shape: GemmShape,
+    m: u32,
+    n: u32,
+    k: u32,
     batch: u32,
     splits: u32,
     split_len: u32,
@@ -35,7 +37,7 @@ struct GemmParams {
     y_stride: u32,
     bias_stride: u32,
     strides: OperandStrides,
-    conv: ConvShape,
+    conv: ConvParams,
     vectorized: u32,
     unused: u32,
 }
@@ -94,7 +96,7 @@ impl Cuda {
         &self, problem: &GemmProblem, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>,
         by: Option<KernelConfig>,
     ) -> Result<(), Error> {
-        let (GemmShape { m, n, .. }, batch) = (problem.shape, problem.batch);
+        let (GemmShape { m, n, k }, batch) = (problem.shape, problem.batch);
         if m == 0 || n == 0 || batch == 0 {
             return Ok(());
         }
@@ -122,7 +124,9 @@ impl Cuda {
             bias: bias.map_or(0, |bias| bias.expect_len(problem.lens[2]).at()),
             partials,
             kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
-            shape: problem.shape,
+            m,
+            n,
+            k,
             batch,
             splits: split_k.splits,
             split_len: split_k.split_len,
@@ -148,7 +152,7 @@ impl Cuda {
             if problem.stored_columns < n {
                 // Parts have all channels of a pixel, the result those that x has.
                 params.conv.x[2] = problem.stored_columns / (n / problem.conv.inputs);
-                (params.shape.n, params.vectorized) = (problem.stored_columns, 0);
+                (params.n, params.vectorized) = (problem.stored_columns, 0);
             }
             let (_, blocks) = self.elementwise_grid(&SPLIT_K_REDUCE, constraints.result_count())?;
             params.y = self.store(y, problem.lens[3], blocks)?;

@@ -7,22 +7,7 @@ use crate::{
     kernels::{Kernel, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT, TileShape},
 };
 use bytemuck::{Pod, Zeroable};
-use gradscale_core::ops::{Conv2d, Gemm, Pass};
-
-/// Rows and columns of the result of a GEMM, and terms of its sums, as kernels take them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct GemmShape {
-    pub m: u32,
-    pub n: u32,
-    pub k: u32,
-}
-
-impl GemmShape {
-    pub const fn new(m: u32, n: u32, k: u32) -> Self {
-        Self { m, n, k }
-    }
-}
+use gradscale_core::ops::{Conv2d, Gemm, GemmShape, Pass};
 
 /// Elements from one m, k, z to the next in a, and from one k, n, z in b.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
@@ -32,10 +17,10 @@ pub struct OperandStrides {
     pub b: [u32; 3],
 }
 
-/// Shape of a convolution, in the layout that kernels read.
+/// Parameters of a convolution, in the layout that kernels read.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-pub struct ConvShape {
+pub struct ConvParams {
     pub x: [u32; 3],
     pub y: [u32; 3],
     pub kernel: [u32; 2],
@@ -60,7 +45,7 @@ pub struct GemmProblem {
     pub y_stride: u32,
     pub bias_stride: u32,
     pub strides: OperandStrides,
-    pub conv: ConvShape,
+    pub conv: ConvParams,
     /// Groups of eight contiguous elements are aligned and either all inside the operand or all outside.
     pub is_vectorizable: bool,
     /// Im2col window over x (over dy in the data pass), without address and pixels, if TMA can load it.
@@ -100,13 +85,14 @@ impl GemmKind {
 impl GemmProblem {
     /// Describes a matrix product as a problem for kernel selection.
     pub fn gemm(p: &Gemm) -> Self {
-        let ([m, n, k], [ta, tb], lead, strides) = (p.mnk(), p.transposed(), p.lead(), p.strides());
+        let (shape, [ta, tb], lead, strides) = (p.shape(), p.transposed(), p.lead(), p.strides());
+        let GemmShape { m, n, k } = shape;
         let [a_len, b_len, y_len] = p.lens().map(|len| len as usize);
         let all_multiples_of_8 = |sizes: [u32; 3]| sizes.into_iter().all(|size| size.is_multiple_of(8));
         Self {
             kind: GemmKind::Matmul([ta, tb]),
             simt: &SIMT[0],
-            shape: GemmShape::new(m, n, k),
+            shape,
             stored_columns: n,
             batch: p.batch(),
             ldy: lead[2],
@@ -116,7 +102,7 @@ impl GemmProblem {
                 a: if ta { [1, lead[0], strides[0]] } else { [lead[0], 1, strides[0]] },
                 b: if tb { [1, lead[1], strides[1]] } else { [lead[1], 1, strides[1]] },
             },
-            conv: ConvShape::default(),
+            conv: ConvParams::default(),
             is_vectorizable: all_multiples_of_8([if ta { m } else { k }, lead[0], strides[0]])
                 && all_multiples_of_8([if tb { k } else { n }, lead[1], strides[1]]),
             im2col: None,
@@ -139,7 +125,7 @@ impl GemmProblem {
                 let strides = OperandStrides { b: [1, filter, outputs * filter], ..OperandStrides::default() };
                 (
                     1,
-                    GemmShape::new(pixels, outputs, filter),
+                    GemmShape { m: pixels, n: outputs, k: filter },
                     o,
                     outputs,
                     strides,
@@ -149,12 +135,13 @@ impl GemmProblem {
             }
             Pass::Data => {
                 let (shape, is_vectorizable) =
-                    (GemmShape::new(images * h * w, inputs, taps * outputs), wide_inputs && wide_outputs);
+                    (GemmShape { m: images * h * w, n: inputs, k: taps * outputs }, wide_inputs && wide_outputs);
                 (2, shape, c, inputs, OperandStrides::default(), is_vectorizable, [y_len, w_len, c as usize, x_len])
             }
             Pass::Weight => {
                 // Results of a group follow those of the group before.
-                let (shape, is_vectorizable) = (GemmShape::new(outputs, filter, pixels), wide_inputs && wide_outputs);
+                let (shape, is_vectorizable) =
+                    (GemmShape { m: outputs, n: filter, k: pixels }, wide_inputs && wide_outputs);
                 (
                     3,
                     shape,
@@ -177,7 +164,7 @@ impl GemmProblem {
             y_stride,
             bias_stride: y_stride,
             strides,
-            conv: ConvShape {
+            conv: ConvParams {
                 x: [h, w, c],
                 y: [oh, ow, o],
                 kernel: [kh, kw],
@@ -229,7 +216,7 @@ impl GemmProblem {
             let row = 2 * u64::from(sizes[0]);
             gpu.tensor_map(&Tiled { at, sizes, strides: [row, row * u64::from(sizes[1])], tile })
         };
-        let ConvShape { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
+        let ConvParams { kernel, inputs, outputs, y: [_, _, all], .. } = self.conv;
         let taps = kernel[0] * kernel[1];
         Ok(match pass {
             Pass::Forward => {

@@ -58,14 +58,14 @@
 //! with each other on a device yet, and the figures of other cards have not been checked at all.
 
 use crate::{
-    gemm_problem::{GemmKind, GemmProblem, GemmShape},
+    gemm_problem::{GemmKind, GemmProblem},
     kernels::{
         Kernel, MAX_ACCUMULATION_K, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED,
         WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES,
         WarpGrid,
     },
 };
-use gradscale_core::ops::Pass;
+use gradscale_core::ops::{GemmShape, Pass};
 
 #[cfg(test)]
 mod tests;

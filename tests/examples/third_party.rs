@@ -11,7 +11,7 @@ use gradscale_core::{
         Store,
     },
     cast::{Round, f16_from_f32},
-    ops::{At, Binary, Gemm, Unary},
+    ops::{At, Binary, Gemm, GemmShape, Unary},
     scale::Factor,
     stats::{Convention, Detail, FlushRule, Stats},
 };
@@ -187,7 +187,8 @@ fn binary(p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Tiny>) {
 }
 
 fn gemm(p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Tiny>) {
-    let [[m, n, k], lead, strides] = [p.mnk(), p.lead(), p.strides()].map(|sizes| sizes.map(|size| size as usize));
+    let GemmShape { m, n, k } = p.shape();
+    let [[m, n, k], lead, strides] = [[m, n, k], p.lead(), p.strides()].map(|sizes| sizes.map(|size| size as usize));
     let place = |which: usize, transposed: bool, z: usize, row: usize, col: usize| {
         let (row, col) = if transposed { (col, row) } else { (row, col) };
         z * strides[which] + row * lead[which] + col

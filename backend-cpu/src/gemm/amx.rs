@@ -3,13 +3,14 @@
 //! Both operands are packed as pairs of bf16: B once, in panels of two tiles' columns, A block by block. A block of A
 //! with a value that is not finite is left to the f32 kernels, because infinity and NaN are not sums of two bf16.
 
-use super::{GemmShape, Matrix};
+use super::{Matrix, sizes};
 use crate::{
     Cpu, Memory,
     arch::amx::{Amx, K_BLOCK, KSegment, SourceLines, TILE_DIM, TileGemm, as_bf16, as_bf16_mut},
     threading::Cost,
     workspace::Workspace,
 };
+use gradscale_core::ops::GemmShape;
 use half::f16;
 
 /// Number of steps of k between two visits to the sums: a panel of B, with upper and lower parts, takes 64 KiB.
@@ -31,7 +32,8 @@ const PACK_BLOCKS_PER_TASK: usize = 4;
 const MIN_MACS_PER_ROW: usize = 2048;
 
 /// Returns whether AMX is worth its packing: long enough rows, and at most half of each tile empty.
-pub fn is_worthwhile(GemmShape { m, n, k }: GemmShape) -> bool {
+pub fn is_worthwhile(shape: GemmShape) -> bool {
+    let [m, n, k] = sizes(shape);
     k * n >= MIN_MACS_PER_ROW && m.next_multiple_of(TILE_DIM) * k.next_multiple_of(K_BLOCK) <= 2 * m * k
 }
 

@@ -6,8 +6,8 @@ use super::amx;
 #[cfg(target_arch = "x86_64")]
 use super::blocking::TARGET_BLOCKS;
 use super::{
-    GemmShape,
     pack::{Matrix, Packed},
+    sizes,
 };
 use crate::{
     Cpu,
@@ -15,6 +15,7 @@ use crate::{
     stats_accumulator::StatsAccumulator,
     threading::Cost,
 };
+use gradscale_core::ops::GemmShape;
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
@@ -30,15 +31,16 @@ impl<'a> PackedB<'a> {
     /// Packs the matrix B for AMX where that is worthwhile, otherwise as f32.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
     pub fn new(cpu: &'a Cpu, b: Matrix<'_>, shape: GemmShape) -> Self {
+        let [_, n, k] = sizes(shape);
         #[cfg(target_arch = "x86_64")]
         if let Some(unit) = cpu.isa().amx()
             && amx::is_worthwhile(shape)
             && let Some(halves) = amx::F16Matrix::from_matrix(b)
-            && let Some(panels) = amx::Bf16Panels::new(cpu, unit, halves, shape.k, shape.n)
+            && let Some(panels) = amx::Bf16Panels::new(cpu, unit, halves, k, n)
         {
             return Self::Bf16Pairs(unit, panels, OnceLock::new());
         }
-        Self::F32(Packed::new(cpu, &[b], shape.k, shape.n))
+        Self::F32(Packed::new(cpu, &[b], k, n))
     }
 }
 

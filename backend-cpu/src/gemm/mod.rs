@@ -22,29 +22,22 @@ use crate::{
     threading::Cost,
 };
 use driver::{GemmDriver, PackedB};
-use gradscale_core::{backend::Store, ops::Gemm};
+use gradscale_core::{
+    backend::Store,
+    ops::{Gemm, GemmShape},
+};
 pub use pack::{Matrix, Packed};
 
-/// Extents of a matrix product: A is m × k, B is k × n, C is m × n.
-#[derive(Clone, Copy, Debug)]
-pub struct GemmShape {
-    pub m: usize,
-    pub n: usize,
-    pub k: usize,
-}
-
-impl GemmShape {
-    /// Returns the number of multiply-accumulates of the product.
-    const fn macs(self) -> usize {
-        self.m * self.n * self.k
-    }
+/// Returns m, n, k of a shape as indices of slices.
+const fn sizes(GemmShape { m, n, k }: GemmShape) -> [usize; 3] {
+    [m as usize, n as usize, k as usize]
 }
 
 impl Cpu {
     /// Multiplies a batch of matrices and stores the products.
     pub(crate) fn run_gemm(&self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>) {
-        let [m, n, k] = p.mnk().map(|size| size as usize);
-        let shape = GemmShape { m, n, k };
+        let shape = p.shape();
+        let [m, n, k] = sizes(shape);
         let [lda, ldb, ldy] = p.lead().map(|lead| lead as usize);
         let [stride_a, stride_b, stride_y] = p.strides().map(|stride| stride as usize);
         let [ta, tb] = p.transposed();
@@ -61,7 +54,7 @@ impl Cpu {
         let is_skinny = skinny::is_skinny(m, n);
         // With a stride of 0 all products of the batch share one B.
         let shared = (stride_b == 0 && !is_skinny).then(|| pack_b(0));
-        let cost = Cost::macs(shape.macs());
+        let cost = Cost::macs(m * n * k);
         let product = |z: usize, y: OutputSlice<'_>| {
             let a = Matrix { data: a, start: z * stride_a, strides: strides(ta, lda) };
             if is_skinny {
@@ -85,7 +78,7 @@ impl Cpu {
         let mut output = output_slice(y, (batch - 1) * stride_y + end);
         // Many small products are distributed whole, provided that their results do not overlap.
         let rows: Vec<Vec<StatsAccumulator>> = if self.is_serial(cost) && stride_y >= end {
-            output.par_chunks(self, Cost::macs(batch * shape.macs()), stride_y, |z, mut y| product(z, y.range(0..end)))
+            output.par_chunks(self, Cost::macs(batch * m * n * k), stride_y, |z, mut y| product(z, y.range(0..end)))
         } else {
             (0..batch).map(|z| product(z, output.range(z * stride_y..z * stride_y + end))).collect()
         };

@@ -7,8 +7,9 @@
 //! its terms in the order of k on both ways, so the bits are those of the general path.
 
 use super::{
-    GemmShape, blocking,
+    blocking,
     pack::{Matrix, PACK_ROWS_PER_TASK, Packed, pack_rows},
+    sizes,
 };
 use crate::{
     Cpu,
@@ -18,6 +19,7 @@ use crate::{
     threading::Cost,
     workspace::Workspace,
 };
+use gradscale_core::ops::GemmShape;
 
 /// Upper limit on M for the path of skinny products: each converted element of B is used at most this often, so its
 /// conversion still counts.
@@ -50,8 +52,8 @@ impl Cpu {
         &self, [a, b]: [Matrix<'_>; 2], shape: GemmShape, bias: Option<&[f32]>, ldy: usize, epilogue: &Epilogue,
         y: OutputSlice<'_>,
     ) -> Vec<StatsAccumulator> {
-        let GemmShape { m, n, k } = shape;
-        let cost = Cost::macs(shape.macs());
+        let [m, n, k] = sizes(shape);
+        let cost = Cost::macs(m * n * k);
         // Sums are stored strip by strip, each with all rows of its columns.
         let mut sums = self.workspace(m * n);
         let strip = if b.is_column_major() {

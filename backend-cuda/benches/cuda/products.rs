@@ -7,7 +7,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Launch, Slot, Store},
-    ops::{Conv2d, Gemm, Pass, Unary},
+    ops::{Conv2d, Gemm, GemmShape, Pass, Unary},
     stats::Detail,
 };
 use gradscale_cuda::{Error, Memory};
@@ -119,7 +119,8 @@ pub fn beside_blas(bench: &mut Bench<'_>, case: &GemmCase) -> Result<(), Error> 
     }
     let recorded = bench.recorded(works)?;
     let times = bench.in_turns(&recorded)?;
-    let size = p.mnk().map(f64::from);
+    let GemmShape { m, n, k } = p.shape();
+    let size = [m, n, k].map(f64::from);
     let speed = |seconds: f64| format!("{:.1} TFLOP/s", 2.0 * size.iter().product::<f64>() / seconds / 1e12);
     let (with, without) = (times[0], times[1]);
     let is_square = size[0] == size[1] && size[1] == size[2] && *operands == DType::F16;

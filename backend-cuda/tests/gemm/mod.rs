@@ -53,7 +53,7 @@ fn results<B: Backend>(device: &B, work: Work, more: bool) -> Result<(Vec<f16>, 
     let control = Control { exponents: &[0, 0, -3], hyperparameters: &[], seed: 0, detail: Detail::Full };
     device.upload(&control, 0..3, &mut table)?;
     let columns = match work {
-        Work::Gemm(p) => p.mnk()[1],
+        Work::Gemm(p) => p.shape().n,
         Work::Conv(p, Pass::Forward) => p.y()[3],
         Work::Conv(..) => 0,
     };

@@ -1,12 +1,9 @@
 //! Convolutions and their gradients, as implicit GEMMs.
 
-use crate::{
-    Error, Memory, Wgpu, kernel,
-    operators::tiled_gemm::{GemmShape, TiledGemm},
-};
+use crate::{Error, Memory, Wgpu, kernel, operators::tiled_gemm::TiledGemm};
 use gradscale_core::{
     backend::Store,
-    ops::{Conv2d, Pass},
+    ops::{Conv2d, GemmShape, Pass},
 };
 
 impl Wgpu {

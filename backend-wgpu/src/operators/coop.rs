@@ -9,7 +9,7 @@ use crate::{
 use core::sync::atomic::Ordering::Relaxed;
 use gradscale_core::{
     backend::{Buffer, DType, Store},
-    ops::Gemm,
+    ops::{Gemm, GemmShape},
 };
 
 impl Wgpu {
@@ -18,7 +18,7 @@ impl Wgpu {
         &self, p: &Gemm, operands: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Option<Coop> {
         let coop = self.products.active_coop()?;
-        let ([m, n, k], [lda, ldb, _], [stride_a, stride_b, _]) = (p.mnk(), p.lead(), p.strides());
+        let (GemmShape { m, n, k }, [lda, ldb, _], [stride_a, stride_b, _]) = (p.shape(), p.lead(), p.strides());
         let [a_transposed, b_transposed] = p.transposed();
         let contiguous_sizes = [if a_transposed { m } else { k }, if b_transposed { k } else { n }];
         let divisible_by_4 = [contiguous_sizes[0], contiguous_sizes[1], lda, ldb, stride_a, stride_b]
@@ -35,7 +35,7 @@ impl Wgpu {
     pub(crate) fn run_coop(
         &self, coop: Coop, p: &Gemm, [a, b]: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        let ([m, n, k], [lda, ldb, ldy], [stride_a, stride_b, stride]) = (p.mnk(), p.lead(), p.strides());
+        let (GemmShape { m, n, k }, [lda, ldb, ldy], [stride_a, stride_b, stride]) = (p.shape(), p.lead(), p.strides());
         let ([a_transposed, b_transposed], [rows, columns]) = (p.transposed(), coop.tile());
         let [tiles_m, tiles_n] = [m.div_ceil(rows), n.div_ceil(columns)];
         let (a_k_contiguous, size) = match self.planted_fault {

@@ -1,16 +1,16 @@
 //! Matrix products. There is no gemv kernel: with few rows or columns they take tiles of 16 × 16 results.
 
-use crate::{
-    Error, Memory, Wgpu, kernel,
-    operators::tiled_gemm::{GemmShape, TiledGemm},
+use crate::{Error, Memory, Wgpu, kernel, operators::tiled_gemm::TiledGemm};
+use gradscale_core::{
+    backend::Store,
+    ops::{Gemm, GemmShape},
 };
-use gradscale_core::{backend::Store, ops::Gemm};
 
 impl Wgpu {
     pub(crate) fn run_gemm(
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
-        let [m, n, _] = p.mnk();
+        let GemmShape { m, n, .. } = p.shape();
         if m == 0 || n == 0 || p.batch() == 0 {
             return Ok(());
         }
@@ -32,7 +32,7 @@ impl Wgpu {
             operands,
             bias,
             k_contiguous: [!a_transposed, b_transposed],
-            shape: GemmShape::new(p.mnk()),
+            shape: p.shape(),
             batch: p.batch(),
             lens: [a_len, b_len],
             stride,

@@ -5,7 +5,10 @@ use crate::{
     kernel::{self, Kernel},
     launch::{KernelLaunch, strided_workgroups},
 };
-use gradscale_core::backend::{Buffer, Store};
+use gradscale_core::{
+    backend::{Buffer, Store},
+    ops::GemmShape,
+};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Sides of the small and of the large tile of a workgroup, as in tile.wgsl.
@@ -19,20 +22,6 @@ const MIN_WORKGROUPS: u32 = 256;
 const NO_BIAS: u32 = u32::MAX;
 /// Minimum number of terms of a split, so that the reduction is small compared with the multiplications.
 const MIN_SPLIT_K: u32 = 1024;
-
-/// Rows and columns of the result of a GEMM, and terms of its sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GemmShape {
-    pub m: u32,
-    pub n: u32,
-    pub k: u32,
-}
-
-impl GemmShape {
-    pub const fn new([m, n, k]: [u32; 3]) -> Self {
-        Self { m, n, k }
-    }
-}
 
 /// Batched GEMM. Result (z, r, c) is stored at z · stride + r · ldy + c, with the bias at z · `bias_stride` + c.
 pub(crate) struct TiledGemm<'a> {

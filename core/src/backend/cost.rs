@@ -1,7 +1,9 @@
 //! Memory traffic and arithmetic of a launch, computed from its shapes.
 
 use super::{Backend, Buffer, Launch, OnDevice, Operands, Store};
-use crate::ops::{BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, NormOver, Pass, PoolOp, ReduceOp, Rule, Unary};
+use crate::ops::{
+    BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, GemmShape, NormOver, Pass, PoolOp, ReduceOp, Rule, Unary,
+};
 use core::fmt;
 
 /// Cost of one launch: memory traffic and arithmetic.
@@ -102,15 +104,15 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 (bytes(*x, if p.count() == 0 { 0 } else { read }) + stored(y, p.count().into()), 0)
             }
             Self::Gemm { p, a, b, bias, y } => {
-                let [[m, n, k], batch, [a_stride, b_stride, _]] = [p.mnk(), [p.batch(); 3], p.strides()];
+                let (GemmShape { m, n, k }, batch, [a_stride, b_stride, _]) = (p.shape(), p.batch(), p.strides());
                 // With stride 0 all products of a batch share one matrix.
-                let count = |stride: u32| if stride == 0 { batch[0].min(1) } else { batch[0] };
+                let count = |stride: u32| if stride == 0 { batch.min(1) } else { batch };
                 let (operands, results) = (
                     bytes(*a, len([m, k, count(a_stride)])) + bytes(*b, len([k, n, count(b_stride)])),
-                    len([m, n, batch[0]]),
+                    len([m, n, batch]),
                 );
                 let (added, sums) = bias.map_or((0, 0), |bias| (bytes(bias, n.into()), results));
-                (operands + added + stored(y, results), 2 * len([m, n, batch[0]]) * u64::from(k) + sums)
+                (operands + added + stored(y, results), 2 * len([m, n, batch]) * u64::from(k) + sums)
             }
             Self::Conv { p, pass, a, b, bias, y } => {
                 let [x, w, out] = [len(p.x()), len(p.w()), len(p.y())];
@@ -360,7 +362,8 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
 }
 
 fn gemm(p: &Gemm, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{}{}", Sizes(p.mnk()), turned(p.transposed()))?;
+    let GemmShape { m, n, k } = p.shape();
+    write!(f, "{}{}", Sizes([m, n, k]), turned(p.transposed()))?;
     if p.batch() == 1 { Ok(()) } else { write!(f, " batch {}", p.batch()) }
 }
 

@@ -2,6 +2,17 @@
 
 use super::ShapeError;
 
+/// Shape of a matrix product: a is m × k, b is k × n, y is m × n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GemmShape {
+    /// Number of rows of a and y.
+    pub m: u32,
+    /// Number of columns of b and y.
+    pub n: u32,
+    /// Number of columns of a and rows of b: the terms of each sum.
+    pub k: u32,
+}
+
 /// Descriptor of `y[m, n] = op(a)·op(b) + bias[n]`, computed `batch` times; products and sums in f32.
 ///
 /// Without [`Gemm::leading`] and [`Gemm::batched`], matrices are dense and the batch has one.
@@ -15,7 +26,7 @@ use super::ShapeError;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gemm {
-    mnk: [u32; 3],
+    shape: GemmShape,
     trans: [bool; 2],
     /// Leading dimensions of a, b, y: numbers of elements between the starts of stored rows; 0 means dense.
     leading: [u32; 3],
@@ -30,7 +41,7 @@ impl Gemm {
     /// # Errors
     /// [`ShapeError::TooLarge`].
     pub fn new(m: u32, n: u32, k: u32) -> Result<Self, ShapeError> {
-        Self { mnk: [m, n, k], trans: [false; 2], leading: [0; 3], batch: 1, strides: [0; 3] }.check()
+        Self { shape: GemmShape { m, n, k }, trans: [false; 2], leading: [0; 3], batch: 1, strides: [0; 3] }.check()
     }
 
     /// Declares that the left matrix a is stored transposed, as `[k, m]`.
@@ -66,10 +77,10 @@ impl Gemm {
         Self { batch, strides, ..self }.check()
     }
 
-    /// Returns the sizes m, n, k of the matrix product.
+    /// Returns the shape of the matrix product.
     #[must_use]
-    pub const fn mnk(&self) -> [u32; 3] {
-        self.mnk
+    pub const fn shape(&self) -> GemmShape {
+        self.shape
     }
 
     /// Returns true for a and for b if it is stored transposed.
@@ -93,7 +104,7 @@ impl Gemm {
     /// Returns the numbers of rows and columns of a, b and y as they are stored.
     #[must_use]
     pub const fn stored(&self) -> [[u32; 2]; 3] {
-        let [m, n, k] = self.mnk;
+        let GemmShape { m, n, k } = self.shape;
         [if self.trans[0] { [k, m] } else { [m, k] }, if self.trans[1] { [n, k] } else { [k, n] }, [m, n]]
     }
 

@@ -25,7 +25,7 @@ pub use binary::{Binary, BinaryOp, Broadcast};
 pub use conv::{Conv2d, Pass};
 pub use cross_entropy::{CrossEntropy, CrossEntropyRow, Divisor};
 pub use ctc::Ctc;
-pub use gemm::Gemm;
+pub use gemm::{Gemm, GemmShape};
 pub use norm::{Norm, NormOver};
 pub use op::{GradientFlow, List, Op, UnknownOp};
 pub use optimizer::{Optimizer, Rule, Step};

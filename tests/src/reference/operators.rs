@@ -65,7 +65,9 @@ impl Reference {
     pub(super) fn gemm(
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: Store<'_, Self>,
     ) -> DeviceResult<Self> {
-        let [[m, n, k], lead, strides] = [p.mnk(), p.lead(), p.strides()].map(|sizes| sizes.map(|size| size as usize));
+        let GemmShape { m, n, k } = p.shape();
+        let [[m, n, k], lead, strides] =
+            [[m, n, k], p.lead(), p.strides()].map(|sizes| sizes.map(|size| size as usize));
         let [ta, tb] = [p.transposed()[0], p.transposed()[1] && !self.on(Fault::TransposedB)];
         let at = |i: usize, z, row, col| z * strides[i] + row * lead[i] + col;
         let columns = if self.on(Fault::LastTileOffByOne) && n % 16 == 1 { n - 1 } else { n };
