@@ -59,8 +59,9 @@ fn regimes_are_compared_and_written() {
     for id in ["verdict", "summary", "scales", "arguments"] {
         assert_eq!(html.matches(&format!("<section id=\"{id}\"")).count(), 1, "{id}");
     }
-    // One drawing for each regime, with a line for each method that has exponents.
-    assert_eq!((html.matches("<svg ").count(), html.matches("class=\"line m").count()), (4, 4 * 2));
+    // One drawing for each regime, with a line for each method that has exponents; and one of them in the first screen,
+    // with its scores.
+    assert_eq!((html.matches("<svg ").count(), html.matches("class=\"line m").count()), (4 + 2, 5 * 2));
     for word in ["http:", "https:", "<script", "<link", "url(", "src=", "NaN"] {
         assert!(!html.contains(word), "{word}");
     }

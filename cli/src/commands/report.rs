@@ -57,6 +57,8 @@ pub fn page(name: &str, steps: &[Step]) -> Result<String, String> {
     let (skipped, repeats, sites) = (record.skipped_steps, record.repeats, names.len());
     let report = report::Report {
         title: format!("A recorded training, {name}"),
+        subject: String::new(),
+        about: "",
         circumstances: format!("{method}: {taken} steps at {sites} sites, {skipped} skipped, {repeats} repeats"),
         methods: vec![&method],
         runs: &[&record],

@@ -163,6 +163,14 @@ impl Labelled {
     pub fn synthetic(seed: u64) -> Self {
         digits::labelled(seed)
     }
+
+    /// Generates 10 000 faint digits of 14 × 14 for training, one of which is NaN, and 1000 for the test.
+    ///
+    /// The same seed gives the same bytes, on every machine.
+    #[must_use]
+    pub fn with_bad_image(seed: u64) -> Self {
+        digits::with_bad_image(seed)
+    }
 }
 
 /// Returns a line with the number of training images of each class.

@@ -73,6 +73,10 @@ pub struct DataOptions {
     #[arg(skip)]
     #[serde(skip)]
     pub short_recordings: bool,
+    /// Generate the images of [`crate::data::Labelled::with_bad_image`], if there is no path.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bad_image: bool,
 }
 
 const MEMORY: u64 = 1024;
@@ -94,6 +98,7 @@ impl Default for DataOptions {
             validation: false,
             without_classes: false,
             short_recordings: false,
+            bad_image: false,
         }
     }
 }
@@ -244,6 +249,7 @@ mod tests {
             validation: true,
             without_classes: false,
             short_recordings: false,
+            bad_image: false,
         };
         let text = serde_json::to_string(&reading).expect("JSON");
         assert_eq!(serde_json::from_str::<DataOptions>(&text).expect("options"), reading);

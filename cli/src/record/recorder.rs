@@ -184,9 +184,10 @@ impl Recorder {
     /// Records the results at the end of a run, and the parameters that never changed.
     pub fn finish(&mut self, metrics: Metrics, samples: Predictions, memory: MemoryReport, unchanged: &[String]) {
         let loss = &self.record.loss;
-        let last = &loss[loss.len().saturating_sub(20)..];
-        let mean = last.iter().copied().map(f64::from).sum::<f64>() / last.len().max(1) as f64;
-        self.record.final_loss = (!last.is_empty()).then_some(mean);
+        // A step that was skipped may have no finite loss.
+        let last = loss[loss.len().saturating_sub(20)..].iter().filter(|loss| loss.is_finite());
+        let (count, sum) = last.fold((0u32, 0.0), |(count, sum), loss| (count + 1, sum + f64::from(*loss)));
+        self.record.final_loss = (count > 0).then(|| sum / f64::from(count));
         self.record.metrics = Some(metrics);
         self.record.samples = samples;
         self.record.activation_bytes = memory.activations;

@@ -1,6 +1,6 @@
 //! Table of all runs.
 
-use super::Record;
+use super::{Record, SiteSeries};
 use crate::metrics::{Metric, Metrics, Role};
 use std::collections::BTreeSet;
 
@@ -84,7 +84,7 @@ impl Column {
 /// Columns about scaling, most important first, because a phone shows only those.
 const SCALING: [Number; 4] = [
     ("gradient error %", 3, |run| Some(100.0 * run.gradient_error.as_ref()?.worst)),
-    ("flushed at worst %", 3, |run| Some(100.0 * worst(run)?)),
+    ("flushed %", 2, |run| Some(100.0 * flushed(run)?)),
     ("skipped", 0, |run| Some(run.skipped_steps as f64)),
     ("repeated", 0, |run| Some(run.repeats as f64)),
 ];
@@ -96,9 +96,13 @@ const COSTS: [Number; 3] = [
     ("activations MB", 1, |run| Some(run.activation_bytes as f64 / 1e6)),
 ];
 
-/// Returns the largest share of a site's values that a step flushed.
-fn worst(run: &Record) -> Option<f64> {
-    run.sites.iter().map(|site| site.extremes.worst).reduce(f64::max)
+/// Returns the share of gradients that became zero at the site that lost most, mean over the recorded steps.
+fn flushed(run: &Record) -> Option<f64> {
+    let mean = |site: &SiteSeries| {
+        let shares: Vec<f64> = site.gamma_measured.iter().copied().filter(|share| share.is_finite()).collect();
+        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+    };
+    run.sites.iter().filter_map(mean).reduce(f64::max)
 }
 
 /// Formats a mean, with the standard deviation if there are several values.

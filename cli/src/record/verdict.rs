@@ -1,24 +1,29 @@
-//! Verdict of a comparison in sentences: failures and their symptoms, equal methods, effect of scaling.
+//! Verdict of a comparison in sentences: grades of the methods, the cause of each loss, effect of scaling.
 //!
-//! Pure: records in, sentences out. It is careful about chance: methods share weights, order and noise, so several
-//! seeds are compared in pairs, and a difference that could not have been detected is *no test*. A single seed never
-//! proves a small difference.
+//! Pure: records in, sentences out. Every method has one of three grades compared with f32 ([`grade`]): as good, worse,
+//! failed. "As good" needs a loss that chance explains ([`chance`]); everything else names the loss and one cause
+//! ([`cause`]).
 
+mod cause;
 mod chance;
+mod grade;
 mod paired;
 mod pairs;
 mod words;
 
+pub use grade::{Grade, Judgement};
 pub use pairs::{Comparison, comparisons};
 
 use super::{Record, gradients::percent};
 use crate::{
     metrics::{Metric, Metrics},
+    report::text::short,
+    setup::CHAOS,
     tasks::EvaluationBaseline,
 };
 use gradscale::{Method, Scaling, gradscale_core::loss_scale::LossScale};
 use std::collections::BTreeMap;
-use words::{listed, strong};
+use words::{listed, loss, range, spoken, strong};
 
 /// Statement of a verdict: its subject and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,12 @@ impl<'a> MethodResult<'a> {
         self.scores.get(score).map_or(f64::NAN, |(_, seeds)| seeds.iter().sum::<f64>() / seeds.len() as f64)
     }
 
+    /// Returns 1 if a higher value of the score is better, and -1 otherwise.
+    fn sign(&self, score: usize, exam: EvaluationBaseline) -> f64 {
+        let perfect = self.scores.get(score).map_or(f64::NAN, |(metric, _)| metric.perfect());
+        if perfect < exam.constant { -1.0 } else { 1.0 }
+    }
+
     /// Returns the position of a score between a constant answer, 0, and a perfect one, 1.
     fn learned(&self, score: usize, exam: EvaluationBaseline) -> f64 {
         let perfect = self.scores.get(score).map_or(f64::NAN, |(metric, _)| metric.perfect());
@@ -65,83 +76,174 @@ impl<'a> MethodResult<'a> {
         self.scores.get(score).map_or(String::new(), |(metric, _)| metric.text(value))
     }
 
-    /// Returns the scores that have lost more than half of the baseline's gain over a constant answer.
-    fn lost(&self, baseline: &Self, exam: EvaluationBaseline) -> Vec<usize> {
-        let lost = |&score: &usize| {
-            let (learned, kept) = (baseline.learned(score, exam), self.learned(score, exam));
-            learned >= MIN_LEARNED_FRACTION && (kept.is_nan() || kept < learned / 2.0)
-        };
-        (0..baseline.scores.len()).filter(lost).collect()
+    /// Returns true if the score lost more than half of what the baseline gained over a constant answer.
+    fn has_lost_half(&self, baseline: &Self, score: usize, exam: EvaluationBaseline) -> bool {
+        let (learned, kept) = (baseline.learned(score, exam), self.learned(score, exam));
+        learned >= MIN_LEARNED_FRACTION && (kept.is_nan() || kept < learned / 2.0)
+    }
+
+    /// Shortens the name of a cast site to its layer: `net.conv1/dgrad` becomes `conv1`.
+    fn shorten(&self, site: &str) -> String {
+        let names: Vec<&str> =
+            self.runs.iter().take(1).flat_map(|run| &run.sites).map(|site| site.name.as_str()).collect();
+        let at = names.iter().position(|name| *name == site);
+        let name = at.and_then(|at| short(&names).get(at).copied()).unwrap_or(site);
+        name.trim_end_matches("/dgrad").to_owned()
     }
 }
 
 /// Minimum share of the gap between the constant-answer baseline and a perfect score.
 const MIN_LEARNED_FRACTION: f64 = 0.1;
 
-/// Returns all statements of the verdict on methods, most important first.
-pub fn verdict<'a>(
-    methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: EvaluationBaseline,
-) -> Vec<Sentence> {
-    let stands: Vec<MethodResult<'_>> =
-        methods.into_iter().filter_map(|method| MethodResult::new(method, records)).collect();
+/// Returns the method that others are compared with: f32, or the best without it.
+fn find_baseline<'a, 'b>(stands: &'b [MethodResult<'a>], exam: EvaluationBaseline) -> Option<&'b MethodResult<'a>> {
     let finished = || stands.iter().filter(|stand| stand.finished());
     let total = |stand: &MethodResult<'_>| (0..stand.scores.len()).map(|score| stand.learned(score, exam)).sum::<f64>();
     let best = || finished().max_by(|a, b| total(a).total_cmp(&total(b)));
-    let Some(baseline) = finished().find(|stand| stand.method == "fp32").or_else(best) else {
-        return stands.iter().map(|stand| failure(stand, None, exam)).collect();
+    finished().find(|stand| stand.method == "fp32").or_else(best)
+}
+
+/// Returns true if the baseline has learned too little for a comparison.
+fn is_early(baseline: &MethodResult<'_>, exam: EvaluationBaseline) -> bool {
+    let early = |score| baseline.learned(score, exam).is_nan() || baseline.learned(score, exam) < MIN_LEARNED_FRACTION;
+    (0..baseline.scores.len()).all(early)
+}
+
+/// Grades every method but the baseline. Empty if nothing can be compared yet.
+pub fn judgements<'a>(
+    methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: EvaluationBaseline,
+) -> Vec<Judgement> {
+    let stands: Vec<MethodResult<'_>> =
+        methods.into_iter().filter_map(|method| MethodResult::new(method, records)).collect();
+    match find_baseline(&stands, exam).filter(|baseline| !is_early(baseline, exam)) {
+        Some(baseline) => judged(&stands, baseline, exam),
+        None => Vec::new(),
+    }
+}
+
+fn judged(stands: &[MethodResult<'_>], baseline: &MethodResult<'_>, exam: EvaluationBaseline) -> Vec<Judgement> {
+    let others = stands.iter().filter(|stand| stand.method != baseline.method);
+    others.map(|stand| grade::judge(stand, baseline, exam)).collect()
+}
+
+/// Returns all statements of the verdict on methods, most important first. The first is about `subject`.
+pub fn verdict<'a>(
+    subject: &str, methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: EvaluationBaseline,
+) -> Vec<Sentence> {
+    let stands: Vec<MethodResult<'_>> =
+        methods.into_iter().filter_map(|method| MethodResult::new(method, records)).collect();
+    let Some(baseline) = find_baseline(&stands, exam) else {
+        return stands.iter().map(ended).collect();
     };
-    if (0..baseline.scores.len())
-        .all(|score| baseline.learned(score, exam).is_nan() || baseline.learned(score, exam) < MIN_LEARNED_FRACTION)
-    {
-        return early(baseline, &stands, exam);
+    if is_early(baseline, exam) {
+        return early(subject, baseline, &stands, exam);
     }
-    let fails = |stand: &&MethodResult<'_>| !stand.finished() || !stand.lost(baseline, exam).is_empty();
-    let (failing, working): (Vec<&MethodResult<'_>>, Vec<&MethodResult<'_>>) = stands.iter().partition(fails);
+    let judged = judged(&stands, baseline, exam);
     let mut all = Vec::new();
-    if stands.len() > 1 {
-        all.push(headline(&failing, &working));
+    if stands.len() == 1 {
+        all.push(alone(subject, baseline, exam));
+    } else {
+        all.push(headline(subject, &judged, baseline));
     }
-    all.extend(swept(&stands, &working));
-    all.extend(failing.iter().map(|stand| failure(stand, Some(baseline), exam)));
-    all.extend(partly(&working));
+    let is_good = |method: &str| judged.iter().all(|one| one.method != method || one.grade == Grade::AsGood);
+    let good: Vec<&MethodResult<'_>> = stands.iter().filter(|stand| is_good(stand.method)).collect();
+    all.extend(swept(&stands, &good));
     let several = baseline.runs.iter().filter(|run| run.metrics.is_some()).count() > 1;
     if several {
-        let names: Vec<&str> = working.iter().map(|stand| stand.method).collect();
+        let names: Vec<&str> = stands.iter().filter(|stand| stand.finished()).map(|stand| stand.method).collect();
         all.extend(pairs::said(&names, baseline.method, records));
-    } else {
-        all.extend(chance::compared(baseline, &working, exam));
+    } else if stands.len() > 1 {
+        all.extend(one_seed(&judged, exam));
     }
-    all.extend(changed(&stands, &working));
+    all.extend(changed(&stands, &good));
     all
 }
 
 /// Returns the verdict that the run was too short to compare methods.
-fn early(baseline: &MethodResult<'_>, stands: &[MethodResult<'_>], exam: EvaluationBaseline) -> Vec<Sentence> {
+fn early(
+    subject: &str, baseline: &MethodResult<'_>, stands: &[MethodResult<'_>], exam: EvaluationBaseline,
+) -> Vec<Sentence> {
     let steps = baseline.runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
-    let reached = words::reached(baseline, 0);
+    let advice = if stands.len() > 1 { "Train longer (--iters) before comparing" } else { "Train longer (--iters)" };
     let text = format!(
-        "after {steps} steps {} has reached {reached}; a constant answer has {}. Train longer (--iters) before \
-         comparing.",
-        baseline.method,
+        "too early: after {steps} steps {} has {}; a constant answer has {}. {advice}.",
+        spoken(baseline.method),
+        words::reached(baseline, 0),
         baseline.text(0, exam.constant)
     );
-    let unfinished = stands.iter().filter(|stand| !stand.finished()).map(|stand| failure(stand, None, exam));
-    std::iter::once(strong("Too early", text)).chain(unfinished).collect()
+    let unfinished = stands.iter().filter(|stand| !stand.finished()).map(ended);
+    std::iter::once(strong(subject, text)).chain(unfinished).collect()
 }
 
-fn headline(failing: &[&MethodResult<'_>], working: &[&MethodResult<'_>]) -> Sentence {
-    let names = |stands: &[&MethodResult<'_>]| listed(&stands.iter().map(|stand| stand.method).collect::<Vec<_>>());
-    let towers = working.iter().any(|stand| stand.scores.len() > 1);
-    let text = match (failing.len(), working.len()) {
-        (0, 2) => format!("{} both learned.", names(working)),
-        (0, all) => format!("all {all} methods learned."),
-        (_, _) if towers => format!("only {} trained both towers; {} did not.", names(working), names(failing)),
-        (_, _) => format!("{} learned; {} did not.", names(working), names(failing)),
+/// Describes the scores of a training that is not compared with another.
+fn alone(subject: &str, stand: &MethodResult<'_>, exam: EvaluationBaseline) -> Sentence {
+    let steps = stand.runs.iter().map(|run| run.loss.len()).max().unwrap_or(0);
+    let scores: Vec<String> = (0..stand.scores.len()).map(|score| words::reached(stand, score)).collect();
+    let text = format!(
+        "{} after {steps} steps of {}; a constant answer has {}.",
+        scores.join(", "),
+        stand.method,
+        stand.text(0, exam.constant)
+    );
+    strong(subject, text)
+}
+
+/// Describes a method of which no seed ended.
+fn ended(stand: &MethodResult<'_>) -> Sentence {
+    strong(&format!("{} failed", stand.method), format!("{}.", cause::Cause::find(stand)))
+}
+
+/// Returns the first sentence: the methods that lost something, with numbers and cause, then those that are as good.
+fn headline(subject: &str, judged: &[Judgement], baseline: &MethodResult<'_>) -> Sentence {
+    let mut groups: Vec<Vec<&Judgement>> = Vec::new();
+    let alike = |a: &Judgement, b: &Judgement| {
+        let causes = a.cause.as_ref().zip(b.cause.as_ref());
+        a.grade == b.grade && a.score == b.score && causes.is_some_and(|(a, b)| a.is_like(b))
     };
-    strong("In short", text)
+    for grade in [Grade::Failed, Grade::Worse] {
+        for one in judged.iter().filter(|one| one.grade == grade) {
+            match groups.iter_mut().find(|group| alike(group[0], one)) {
+                Some(group) => group.push(one),
+                None => groups.push(vec![one]),
+            }
+        }
+    }
+    let mut parts: Vec<String> = groups.iter().map(|group| loss(group, baseline.method)).collect();
+    let good: Vec<&Judgement> = judged.iter().filter(|one| one.grade == Grade::AsGood && one.method != CHAOS).collect();
+    let names: Vec<&str> = good.iter().map(|one| spoken(&one.method)).collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let than = spoken(baseline.method);
+    parts.push(match (&good[..], groups.is_empty()) {
+        ([], _) => format!("No other method is as good as {than}."),
+        (_, false) => format!("{} {verb} as good as {than}.", listed(&names)),
+        (_, true) => {
+            let spans = (0..baseline.scores.len()).map(|score| {
+                let (metric, _) = baseline.scores[score];
+                let reached = good.iter().filter(|one| one.score == Some(metric)).filter_map(|one| one.reached);
+                let all: Vec<f64> = reached.chain([baseline.mean(score)]).collect();
+                format!("{} {}", metric.name(), range(metric, &all))
+            });
+            let spans: Vec<String> = spans.collect();
+            format!("{} {verb} as good as {than} ({}).", listed(&names), spans.join(", "))
+        }
+    });
+    strong(subject, parts.join(" "))
 }
 
-/// Describes a sweep of fixed scales: the ranges that learned.
+/// Describes the loss that chance explains if there is one seed.
+fn one_seed(judged: &[Judgement], exam: EvaluationBaseline) -> Option<Sentence> {
+    let largest = judged.iter().max_by(|a, b| a.chance.unwrap_or(0.0).total_cmp(&b.chance.unwrap_or(0.0)))?;
+    let (metric, chance) = (largest.score?, largest.chance?);
+    let of = exam.answers.map_or_else(String::new, |answers| format!(" in {answers} test images"));
+    let text = format!(
+        "a loss of up to {} of {} counts as chance{of}; several seeds see smaller ones (--seeds 0,1,2).",
+        metric.difference(chance),
+        metric.name()
+    );
+    Some(strong("One seed", text))
+}
+
+/// Describes a sweep of fixed scales: the ranges that are as good as f32.
 fn swept(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Option<Sentence> {
     let exponent = |stand: &MethodResult<'_>| {
         let Scaling::Loss(LossScale::Fixed(fixed)) = stand.method.parse::<Method>().ok()?.scaling else { return None };
@@ -164,77 +266,12 @@ fn swept(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Option<S
         .collect();
     let ranges: Vec<&str> = ranges.iter().map(String::as_str).collect();
     let text = match &ranges[..] {
-        [] => format!("of {first} to {last} none learned."),
-        [_] if tried.iter().all(|(_, stand)| learned(stand)) => format!("{first} to {last} all learned."),
-        ranges => format!("of {first} to {last}, {} learned.", listed(ranges)),
+        [] => format!("of {first} to {last} none is as good as f32."),
+        [_] if tried.iter().all(|(_, stand)| learned(stand)) => format!("{first} to {last} are all as good as f32."),
+        [one] if !one.contains(" to ") => format!("of {first} to {last}, only {one} is as good as f32."),
+        ranges => format!("of {first} to {last}, {} are as good as f32.", listed(ranges)),
     };
     Some(strong("Fixed scales", text))
-}
-
-/// Describes a failed method and its symptoms.
-fn failure(stand: &MethodResult<'_>, baseline: Option<&MethodResult<'_>>, exam: EvaluationBaseline) -> Sentence {
-    let mut parts = Vec::new();
-    if let Some(baseline) = baseline {
-        for score in stand.lost(baseline, exam).into_iter().filter(|_| stand.finished()) {
-            parts.push(format!(
-                "{} where {} has {}; a constant answer has {}",
-                words::reached(stand, score),
-                baseline.method,
-                baseline.text(score, baseline.mean(score)),
-                baseline.text(score, exam.constant)
-            ));
-        }
-    }
-    parts.extend(ended(stand));
-    parts.extend(signs(stand));
-    strong(&format!("{} failed", stand.method), format!("{}.", parts.join(". ")))
-}
-
-/// Describes the runs of a method that ended early, or returns `None` if there are none.
-fn ended(stand: &MethodResult<'_>) -> Option<String> {
-    let ended: Vec<_> = stand.runs.iter().filter_map(|run| Some((run, run.failure.as_ref()?))).collect();
-    let (run, why) = ended.first()?;
-    let step = run.loss.len();
-    Some(match stand.runs.len() {
-        1 => format!("It ended after {step} steps: {why}"),
-        all => format!("{} of {all} seeds ended early, seed {} after {step} steps: {why}", ended.len(), run.seed),
-    })
-}
-
-/// Describes methods that work although some seeds ended early.
-fn partly(working: &[&MethodResult<'_>]) -> Vec<Sentence> {
-    let said = |stand: &&MethodResult<'_>| Some(strong(stand.method, format!("{}.", ended(stand)?)));
-    working.iter().filter_map(said).collect()
-}
-
-/// Returns the symptoms of a failure: non-finite losses, skipped steps, flushed gradients.
-fn signs(stand: &MethodResult<'_>) -> Vec<String> {
-    let mut signs = Vec::new();
-    let infinite = |run: &&&Record| run.loss.iter().any(|loss| !loss.is_finite());
-    if stand.runs.iter().filter(infinite).count() > 0 {
-        signs.push("Its loss became infinite or NaN".to_owned());
-    }
-    let steps: usize = stand.runs.iter().map(|run| run.loss.len()).sum();
-    let skipped: u64 = stand.runs.iter().map(|run| run.skipped_steps).sum();
-    if 10 * skipped > steps as u64 {
-        signs.push(format!("{skipped} of {steps} steps were skipped because gradients overflowed"));
-    }
-    let sites = flushed(stand);
-    let many = sites.iter().filter(|(_, share)| *share > 0.5).count();
-    if let Some((name, share)) = worst(stand)
-        && share > 0.05
-    {
-        signs.push(match many {
-            0 => format!("At {name} {} of the gradients were flushed to zero, mean over the steps", percent(share)),
-            1 => format!("At {name} {} of the gradients were flushed to zero", percent(share)),
-            _ => format!(
-                "At {many} of {} cast sites more than half of the gradients were flushed to zero, at {name} {}",
-                sites.len(),
-                percent(share)
-            ),
-        });
-    }
-    signs
 }
 
 /// Returns the flushed share of gradients of each site: the mean over the sampled steps of all seeds.
@@ -282,7 +319,10 @@ fn changed(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Vec<Se
     };
     let shares: Vec<String> = stands.iter().filter_map(lost).collect();
     if !shares.is_empty() {
-        let text = format!("share of the worst cast site’s gradients, mean over the steps: {}.", shares.join(", "));
+        let text = format!(
+            "share of the gradients at the cast site that lost most, mean over the steps: {}.",
+            shares.join(", ")
+        );
         all.push(strong("Flushed to zero", text));
     }
     for stand in stands.iter().filter(|stand| super::gradients::threshold(stand.method).is_some()) {
@@ -295,7 +335,7 @@ fn changed(stands: &[MethodResult<'_>], working: &[&MethodResult<'_>]) -> Vec<Se
         }
     }
     if working.iter().any(|stand| stand.method == "fp16" && keeps(stand)) && stands.len() > 1 {
-        let text = "fp16 without a scale learned too, because these gradients are large enough for it.".to_owned();
+        let text = "FP16 alone is as good, because these gradients are large enough for it.".to_owned();
         all.push(strong("No scale needed", text));
     }
     all

@@ -32,7 +32,7 @@ pub fn section_of(report: &Report<'_>, data: &dyn Dataset) -> String {
     let taken = report.runs.iter().flat_map(|run| &run.scores).flat_map(|score| score.metrics.iter());
     let metrics: BTreeSet<Metric> = taken.map(|(metric, _)| metric).collect();
     for metric in metrics {
-        let drawing = if several { over_time(report, metric) } else { at_the_end(report, metric) };
+        let drawing = if several { over_time(report, metric) } else { score_bars(report, metric, None) };
         let on = report.runs.iter().flat_map(|run| &run.scores).next().map_or(On::Test, |score| score.on);
         let on = if several { on } else { On::Test };
         cards.push(card(&format!("<b>{}</b> on the {on} set", metric.name()), &drawing));
@@ -119,14 +119,18 @@ fn over_time(report: &Report<'_>, metric: Metric) -> String {
     plot.svg.finish(&format!("{} over training steps, by method", metric.name()))
 }
 
-/// Draws the final score of each seed as a dot, and their mean as a bar.
-fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
+/// Draws the final score of each seed as a dot, their mean as a bar with the standard deviation, and the score of a
+/// constant answer as a dashed line.
+pub fn score_bars(report: &Report<'_>, metric: Metric, constant: Option<f64>) -> String {
     let scores = |method: &str| -> Vec<(u64, f64)> {
         report.runs_of(method).filter_map(|run| Some((run.seed, run.metrics.as_ref()?.get(metric)?))).collect()
     };
     let (_, high) = extent(report.methods.iter().flat_map(|method| scores(method)).map(|(_, score)| score));
-    let (x, unit) = axis(metric, high);
+    let (x, unit) = axis(metric, constant.map_or(high, |constant| high.max(constant)));
     let mut rows = RowPlot::new(&report.methods, x, unit);
+    if let Some(constant) = constant {
+        rows.mark("dashed strong", constant);
+    }
     for (i, (method, class)) in report.coloured().enumerate() {
         let scores = scores(method);
         let y = rows.y(i);
@@ -138,6 +142,10 @@ fn at_the_end(report: &Report<'_>, metric: Metric) -> String {
                 (rows.x.at(mean), y + rows.half()),
                 &tip,
             );
+            if spread > 0.0 {
+                rows.svg.line("join", (rows.x.at(mean - spread), y), (rows.x.at(mean + spread), y));
+            }
+            rows.svg.text("row", (rows.x.from + 5.0, y + 3.8), &metric.text(mean));
         }
         for (seed, score) in scores {
             let tip = format!("{method}, seed {seed}: {}", metric.text(score));

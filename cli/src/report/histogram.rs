@@ -30,9 +30,10 @@ pub fn before_and_after(report: &Report<'_>) -> Vec<String> {
     let (low, high) = span(&both);
     let x = Axis::new(Unit::Power(2), f64::from(low - 1).min(-36.0), f64::from(high).max(24.0));
     let method = escape(&observed.run.method);
+    let step = observed.sites.iter().map(|(_, histogram, _)| histogram.iteration).max().unwrap_or(0);
     let captions = [
-        ("<b>All gradients without scales</b>, and how FP16 stores them".to_owned(), "true magnitude"),
-        (format!("<b>The same gradients times their scales</b>, as {method} stores them"), "stored magnitude"),
+        (format!("<b>Before scaling</b>: all gradients of step {step}"), "true magnitude"),
+        (format!("<b>After scaling</b>: the same, as {method} stores them"), "stored magnitude"),
     ];
     let drawn =
         captions.iter().zip(&both).map(|((caption, name), shares)| card(caption, &together_drawing(shares, x, name)));
@@ -78,8 +79,9 @@ pub fn section_of(report: &Report<'_>) -> String {
 }
 
 fn together_drawing(shares: &Shares, x: Axis, name: &str) -> String {
-    let (top, bottom) = (36.0, 190.0);
-    let mut svg = Svg::new(WIDTH, bottom + 36.0);
+    // Low, so that both fit the first screen of a phone.
+    let (top, bottom) = (36.0, 122.0);
+    let mut svg = Svg::new(WIDTH, bottom + 34.0);
     let x = x.placed(8.0, WIDTH - 8.0);
     for (i, (zone, class, from, to)) in zones().enumerate() {
         let (left, right) = (x.at(from.max(x.low)), x.at(to.min(x.high)));

@@ -33,6 +33,10 @@ use serde_json::Value;
 pub struct Report<'a> {
     /// Title of the page: network and data.
     pub title: String,
+    /// Subject of the verdict: the network and how its loss is divided.
+    pub subject: String,
+    /// Explanation of what the runs show; may be empty.
+    pub about: &'static str,
     /// Settings, program and machine of the runs, as a sentence.
     pub circumstances: String,
     /// Names of the methods, in the order of their colours.
@@ -48,7 +52,7 @@ pub struct Report<'a> {
 /// Returns the HTML page of a training or a comparison: the first report, and the others for comparison.
 pub fn html(reports: &[Report<'_>]) -> String {
     let Some((report, beside)) = reports.split_first() else { return String::new() };
-    let mut sections = vec![overview::verdict(reports), overview::gradients(report)];
+    let mut sections = vec![overview::first_screen(report), overview::after_first_screen(report)];
     sections.extend(report.data.map(|_| overview::summary(report)));
     sections.extend(beside.iter().map(overview::beside));
     sections.extend([

@@ -1,14 +1,18 @@
-//! First section: verdict, gradients before and after scaling, table of scores.
+//! First screen: the verdict in a sentence, bars of the scores, gradients before and after scaling. Then the rest of
+//! the verdict and the table of scores.
 
 use super::{
-    Report, histogram,
-    page::{grid, section},
+    Report, curves, histogram,
+    page::{card, details, grid, section},
     scales,
     text::escape,
 };
-use crate::record::{summary::Summary, verdict};
+use crate::{
+    metrics::{Metric, Metrics},
+    record::{summary::Summary, verdict},
+};
 
-const READING: &str = "<p class=\"reading\"><b>How to read this.</b> \
+const READING: &str = "<p class=\"reading\">\
     FP16 turns magnitudes up to 2⁻²⁵ into zeros (they are flushed) and those from 65520 on into infinities (they overflow, \
     and the step is skipped). \
     A scale 2<sup>α</sup> multiplies gradients before they are stored, so that they are within this range. A loss scale is \
@@ -17,63 +21,102 @@ const READING: &str = "<p class=\"reading\"><b>How to read this.</b> \
     loss. <span class=\"mouse\">Point at a mark to read its numbers.</span>\
     <span class=\"touch\">Tap a mark to read its numbers.</span></p>\n";
 
-/// Renders the verdict of all comparisons on the page.
-pub fn verdict(reports: &[Report<'_>]) -> String {
-    let mut content = String::new();
-    for report in reports {
-        if report.title != reports[0].title {
-            content += &format!("<h3>{}</h3>\n", escape(&report.title));
-        }
-        let methods = || report.methods.iter().copied();
-        let said =
-            report.data.map(|data| verdict::verdict(methods(), report.runs, data.baseline())).unwrap_or_default();
-        let item = |said: &verdict::Sentence| {
-            // A number and its sign stay together.
-            let text = escape(&said.text).replace(" %", "&nbsp;%");
-            format!("<li><b>{}:</b> {text}</li>\n", escape(&said.about))
-        };
-        let items: String = said.iter().map(item).collect();
-        let circumstances = escape(&report.circumstances);
-        let doubts = Summary::new(methods(), report.runs).doubts;
-        let doubt = |doubt: &String| format!("<li>{}</li>\n", escape(doubt));
-        let doubts = match &doubts[..] {
-            [] => String::new(),
-            all => {
-                format!("<p>Warnings:</p>\n<ul class=\"doubts\">{}</ul>\n", all.iter().map(doubt).collect::<String>())
-            }
-        };
-        let items = if said.is_empty() { items } else { format!("<ul class=\"verdict\">\n{items}</ul>\n") };
-        content += &format!("{items}{doubts}<p class=\"how\">{circumstances}</p>\n");
-    }
-    section("verdict", "What happened", "", &content)
+/// Returns the statements of the verdict on a report, most important first; empty for a trace.
+fn statements(report: &Report<'_>) -> Vec<verdict::Sentence> {
+    let methods = report.methods.iter().copied();
+    report.data.map(|data| verdict::verdict(&report.subject, methods, report.runs, data.baseline())).unwrap_or_default()
 }
 
-/// Renders the section of gradients before and after scaling.
-pub fn gradients(report: &Report<'_>) -> String {
-    let cards = histogram::before_and_after(report);
-    let lead = if cards.is_empty() {
-        "Nothing was stored as f16, so no gradient needed a scale."
-    } else {
-        "Gradients by magnitude, and how FP16 stores them."
-    };
-    section("before-after", "Gradients before and after scaling", lead, &(grid("cards", &cards) + READING))
+/// Formats text for HTML; a number and its sign stay together.
+fn text_of(sentence: &str) -> String {
+    escape(sentence).replace(" %", "&nbsp;%")
 }
+
+/// Returns a paragraph with the first statement of the verdict. A trace has none, so its counts take the place.
+fn headline(report: &Report<'_>) -> String {
+    match statements(report).first() {
+        Some(first) => {
+            format!("<p class=\"headline\"><b>{}:</b> {}</p>\n", escape(&first.about), text_of(&first.text))
+        }
+        None => format!("<p class=\"headline\">{}</p>\n", text_of(&report.circumstances)),
+    }
+}
+
+/// Renders the first screen of the page.
+pub fn first_screen(report: &Report<'_>) -> String {
+    let mut cards: Vec<String> = bars(report).into_iter().collect();
+    let histograms = histogram::before_and_after(report);
+    let nothing = match &histograms[..] {
+        [] => "<p>Nothing was stored as f16, so no gradient needed a scale.</p>\n",
+        _ => "",
+    };
+    cards.extend(histograms);
+    format!(
+        "<section id=\"verdict\">\n{}</section>\n<section id=\"before-after\">\n{}{nothing}</section>\n",
+        headline(report),
+        grid("first", &cards)
+    )
+}
+
+/// Draws bars of the primary score in which methods differ most; `None` if no run has scores.
+fn bars(report: &Report<'_>) -> Option<String> {
+    let exam = report.data?.baseline();
+    let judged = verdict::judgements(report.methods.iter().copied(), report.runs, exam);
+    let size = |one: &verdict::Judgement| one.loss.unwrap_or(0.0) / one.chance.unwrap_or(1.0);
+    let most = judged.iter().filter(|one| one.score.is_some()).max_by(|a, b| size(a).total_cmp(&size(b)));
+    let any = || report.runs.iter().filter_map(|run| run.metrics.as_ref()).flat_map(Metrics::judged).next();
+    let metric: Metric = most.and_then(|one| one.score).or_else(|| any().map(|(metric, _)| metric))?;
+    let spread = if report.runs.iter().any(|run| run.seed != report.runs[0].seed) {
+        ": mean ± standard deviation, dots are seeds"
+    } else {
+        ""
+    };
+    let caption = format!("<b>{}</b> on the test set{spread}; dashed: a constant answer", metric.name());
+    Some(card(&caption, &curves::score_bars(report, metric, Some(exam.constant))))
+}
+
+/// Renders what follows the first screen: the rest of the verdict, warnings, circumstances, how to read the page.
+pub fn after_first_screen(report: &Report<'_>) -> String {
+    let reading = details("How to read this page", false, READING);
+    format!("<section id=\"details\">\n{}{reading}</section>\n", rest_of_verdict(report))
+}
+
+/// Renders circumstances, warnings, and the statements after the first.
+fn rest_of_verdict(report: &Report<'_>) -> String {
+    let item = |said: &verdict::Sentence| format!("<li><b>{}:</b> {}</li>\n", escape(&said.about), text_of(&said.text));
+    let items: String = statements(report).iter().skip(1).map(item).collect();
+    let items = if items.is_empty() { items } else { format!("<ul class=\"verdict\">\n{items}</ul>\n") };
+    let doubts = Summary::new(report.methods.iter().copied(), report.runs).doubts;
+    let doubt = |doubt: &String| format!("<li>{}</li>\n", escape(doubt));
+    let doubts = match &doubts[..] {
+        [] => String::new(),
+        all => format!(
+            "<ul class=\"verdict doubts\"><li><b>Warnings</b></li>{}</ul>\n",
+            all.iter().map(doubt).collect::<String>()
+        ),
+    };
+    let how =
+        report.data.map_or_else(String::new, |_| format!("<p class=\"how\">{}</p>\n", escape(&report.circumstances)));
+    let items = if items.is_empty() { items } else { details("The verdict in detail", false, &items) };
+    how + &doubts + &items
+}
+
+/// Explanation of the table's columns.
+const SUMMARY: &str = "Of several seeds: mean ± standard deviation. Flushed %: share of a site’s non-zero gradients that \
+                       became zero, mean over the steps, at the site that lost most.";
 
 /// Returns the HTML section with the table of `table.md`.
 pub fn summary(report: &Report<'_>) -> String {
-    let seeds = "Of several seeds: mean ± standard deviation. Flushed at worst: the largest share of a site’s non-zero \
-                 gradients that a step turned into zeros.";
-    section("summary", "Summary", seeds, &table(report))
+    section("summary", "Summary", SUMMARY, &table(report))
 }
 
-/// Renders a further comparison: its gradients, scales and numbers.
+/// Renders a further comparison: its verdict, scores, gradients, scales and numbers.
 pub fn beside(report: &Report<'_>) -> String {
-    let mut cards = histogram::before_and_after(report);
-    cards.extend(scales::each(report));
-    let lead = "Two towers share one trunk, and each classifies the digit. The second tower’s loss counts 2⁻⁴⁶ of \
-                the first’s and its learning rate 2⁴⁶ times as much, so that in f32 both train alike; in FP16 no single \
-                scale holds the gradients of both.";
-    section("beside", &escape(&report.title), lead, &(table(report) + &grid("cards", &cards)))
+    let mut cards: Vec<String> = bars(report).into_iter().collect();
+    cards.extend(histogram::before_and_after(report));
+    let content = headline(report) + &grid("cards", &cards) + &table(report) + &rest_of_verdict(report);
+    let scales = details("Scales", false, &grid("cards", &scales::each(report)));
+    section("beside", &escape(&report.title), &escape(report.about), &(content + &scales))
 }
 
 /// Maximum number of columns after the method that fit a phone.

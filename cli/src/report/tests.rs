@@ -46,6 +46,8 @@ fn html(methods: Vec<&str>, runs: &[Record]) -> String {
     let (data, arguments) = (data(), json!({"data": HOSTILE, "seeds": [], "list": [1, 2]}));
     let report = Report {
         title: HOSTILE.to_owned(),
+        subject: HOSTILE.to_owned(),
+        about: "",
         circumstances: HOSTILE.to_owned(),
         methods,
         runs: &runs.iter().collect::<Vec<_>>(),

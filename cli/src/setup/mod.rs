@@ -221,6 +221,22 @@ impl Setup {
             .map_or_else(|_| self.chosen.net().to_string(), |network| self.task().kind().network(network))
     }
 
+    /// Returns the network and how its loss is divided, if not by the batch: `SegNetBasic16, loss divided as in the
+    /// paper`.
+    #[must_use]
+    pub fn subject(&self, pixels: LossDivisor) -> String {
+        if self.reading.bad_image {
+            return "One NaN image among 10 000".to_owned();
+        }
+        let words = self.words();
+        let network = words.trim_end_matches(',');
+        match pixels {
+            LossDivisor::Batch => network.to_owned(),
+            LossDivisor::Fixed(LossDivisor::PAPER) => format!("{network}, loss divided as in the paper"),
+            LossDivisor::Fixed(number) => format!("{network}, loss divided by {number}"),
+        }
+    }
+
     /// Describes the divisor of the loss; `image` is the number of pixels of a training image.
     #[must_use]
     pub fn divisor(&self, pixels: LossDivisor, image: usize) -> String {

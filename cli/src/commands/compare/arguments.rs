@@ -11,6 +11,11 @@ use gradscale::{BASELINES, Baseline};
 use serde::Serialize;
 use std::path::PathBuf;
 
+/// Methods that are compared by default.
+const METHODS_BY_DEFAULT: &str = "fp32,fp16,fixed:128,dynamic,gs";
+/// Training steps by default.
+const STEPS_BY_DEFAULT: u64 = 400;
+
 /// `gradscale compare`.
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(after_help = methods_help())]
@@ -20,14 +25,14 @@ pub struct Compare {
     #[serde(flatten)]
     pub setup: Setup,
     /// Methods, separated by commas.
-    #[arg(long, value_name = "LIST", default_value = "fp32,fp16,fixed:128,dynamic,gs")]
+    #[arg(long, value_name = "LIST", default_value = METHODS_BY_DEFAULT)]
     pub methods: Methods,
     /// Compares fp32 with fixed scales (fixed:8, fixed:16 … fixed:32768) instead of methods: the usual search for a
     /// fixed scale.
     #[arg(long, conflicts_with = "methods")]
     pub sweep: bool,
     /// Training steps.
-    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = STEPS_BY_DEFAULT, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
     /// Divisor of the summed losses: a number of pixels, or `batch` for the labelled pixels of the batch. Learning
     /// rate, weight decay and --clip are given for a mean over the batch and are adapted to another divisor, so that
@@ -121,8 +126,8 @@ impl Compare {
         self.seeds.as_ref().map_or_else(|| vec![self.seed], |seeds| seeds.0.clone())
     }
 
-    /// Returns the cases to compare: the requested task, and by default also two towers on synthetic digits, which no
-    /// single scale can train.
+    /// Returns the cases to compare: without options a demonstration, otherwise the requested task. If none is
+    /// requested, two towers on synthetic digits are compared, too, since no single scale can train them.
     ///
     /// # Errors
     /// Those of [`Setup::recipe`].
@@ -136,9 +141,56 @@ impl Compare {
             || self.pixels.is_some();
         // Layers and learning rates are those of one network.
         let chosen = chosen || self.setup.amp.names_layers() || self.setup.updates != Updates::default() || self.sweep;
+        let cases = match (chosen, self.is_plain()) {
+            (true, _) => vec![self.clone()],
+            (false, false) => vec![self.clone(), self.towers()],
+            (false, true) => self.demonstration()?,
+        };
+        cases.iter().map(Self::resolved).collect()
+    }
+
+    fn towers(&self) -> Self {
         let mut towers = self.clone();
         (towers.setup.chosen.task, towers.setup.chosen.net) = (Some(Task::Classify), Some(Net::Towers));
-        let beside = (!chosen).then_some(towers);
-        std::iter::once(self).chain(&beside).map(Self::resolved).collect()
+        towers
+    }
+
+    /// Returns true if methods, seeds, steps and widths are the default ones.
+    fn is_plain(&self) -> bool {
+        let methods: Vec<&str> = self.methods.0.iter().map(|(name, _)| name.as_str()).collect();
+        methods.join(",") == METHODS_BY_DEFAULT
+            && self.iters == STEPS_BY_DEFAULT
+            && (self.seed, self.eval_every) == (0, 0)
+            && self.seeds.is_none()
+            && self.setup.chosen.width.is_none()
+    }
+
+    /// Returns the demonstration, which takes less than a minute on two cores: natural failures first.
+    fn demonstration(&self) -> Result<Vec<Self>, Failure> {
+        let parse = |cause: String| Failure::at("demonstration", cause);
+        let mut bad_image = self.clone();
+        let setup = &mut bad_image.setup;
+        (setup.chosen.task, setup.chosen.net) = (Some(Task::Classify), Some(Net::Mlp));
+        // The settings of the study with photographs, which were fixed before this data set existed.
+        (setup.chosen.width, setup.batch) = (Some(4), Some(128));
+        setup.updates.lr = Some(0.02);
+        setup.updates.schedule = Some("cosine".parse().map_err(parse)?);
+        setup.reading.bad_image = true;
+        bad_image.iters = 60 * (10_000 / 128);
+        bad_image.methods = "fp32,dynamic,gs".parse().map_err(parse)?;
+        let (mut towers, mut segnet) = (self.towers(), self.clone());
+        (segnet.setup.chosen.width, segnet.iters) = (Some(4), 200);
+        for case in [&mut towers, &mut segnet] {
+            case.methods = "fp32,fp16,dynamic,gs".parse().map_err(parse)?;
+        }
+        // Two threads are slower than one for networks so small.
+        for case in [&mut bad_image, &mut towers] {
+            case.threads = case.threads.max(1);
+        }
+        let mut cases = vec![bad_image, towers, segnet];
+        for case in &mut cases {
+            case.seeds = Some("0,1".parse().map_err(parse)?);
+        }
+        Ok(cases)
     }
 }

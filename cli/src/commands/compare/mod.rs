@@ -79,6 +79,8 @@ fn write(directory: &Path, results: &Results<'_>) -> Result<(), Failure> {
 fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin) -> Result<Report<'a>, Failure> {
     Ok(Report {
         title: case.title(),
+        subject: case.subject(),
+        about: case.about(),
         circumstances: case.circumstances(origin),
         methods: case.methods().collect(),
         runs,

@@ -5,12 +5,24 @@ use crate::{
     machine::Origin,
     record::{
         Description, Record,
-        verdict::{Comparison, Sentence, comparisons, verdict},
+        verdict::{Comparison, Judgement, Sentence, comparisons, judgements, verdict},
     },
-    tasks::Dataset,
+    tasks::{Dataset, Net},
 };
 use gradscale::{BASELINES, Method};
 use serde::{Serialize, Serializer};
+
+/// Explanation of the training with a bad image.
+const BAD_IMAGE: &str = "One training image is NaN, as after 0/0 in an augmentation. Its batch has no finite gradients, so \
+                         every method skips it, once in each of 60 epochs. A dynamic loss scale also halves each time, \
+                         and grows again only after 2000 clean steps, or 26 epochs. Settings are those of a study with \
+                         photographs (docs/natural.md), and the noise makes digits about as hard. Digits that a network \
+                         soon knows by heart lose nothing, because nothing is left to learn when the scale is gone.";
+
+/// Explanation of the two towers.
+const TOWERS: &str = "Two towers share one trunk, and each classifies the digit. The second tower’s loss counts 2⁻⁴⁶ of \
+                      the first’s and its learning rate 2⁴⁶ times as much, so that in f32 both train alike; in FP16 no \
+                      single scale holds the gradients of both.";
 
 /// Results of a comparison: the requested case, and those shown with it.
 #[derive(Debug)]
@@ -28,10 +40,11 @@ impl Serialize for Results<'_> {
             origin: &'a Origin,
             #[serde(flatten)]
             first: Option<&'a Case<'a>>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            beside: Option<&'a Case<'a>>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            beside: &'a [Case<'a>],
         }
-        File { origin: &self.origin, first: self.cases.first(), beside: self.cases.get(1) }.serialize(serializer)
+        let beside = self.cases.get(1..).unwrap_or_default();
+        File { origin: &self.origin, first: self.cases.first(), beside }.serialize(serializer)
     }
 }
 
@@ -44,6 +57,8 @@ pub struct Case<'a> {
     pub runs: Vec<Record>,
     /// Paired comparisons with the baseline, if there are at least two seeds.
     pub paired: Vec<Comparison>,
+    /// Grade of each method compared with the baseline.
+    pub grades: Vec<Judgement>,
     #[serde(skip)]
     pub data: &'a dyn Dataset,
 }
@@ -51,16 +66,25 @@ pub struct Case<'a> {
 impl<'a> Case<'a> {
     /// Creates the case of a data set, with no runs yet.
     pub fn new(arguments: &'a Compare, data: &'a dyn Dataset) -> Self {
-        Self { arguments, described: Description::from_dataset(data), runs: Vec::new(), paired: Vec::new(), data }
+        Self {
+            arguments,
+            described: Description::from_dataset(data),
+            runs: Vec::new(),
+            paired: Vec::new(),
+            grades: Vec::new(),
+            data,
+        }
     }
 
-    /// Appends the record of a finished run, and updates the paired comparisons.
+    /// Appends the record of a finished run, and updates comparisons and grades.
     pub fn push(&mut self, record: Record) {
         self.runs.push(record);
         let methods: Vec<&str> = self.methods().collect();
         let baseline =
             methods.iter().find(|method| **method == "fp32").or(methods.first()).copied().unwrap_or_default();
-        self.paired = comparisons(&methods, baseline, &self.runs.iter().collect::<Vec<_>>());
+        let runs: Vec<&Record> = self.runs.iter().collect();
+        self.paired = comparisons(&methods, baseline, &runs);
+        self.grades = judgements(methods, &runs, self.data.baseline());
     }
 
     /// Returns the names of the methods, in the order of the command line.
@@ -96,9 +120,27 @@ impl<'a> Case<'a> {
         self.arguments.methods.0.iter().flat_map(note).collect()
     }
 
+    /// Returns the network and how its loss is divided, as the subject of the verdict.
+    pub fn subject(&self) -> String {
+        self.arguments.setup.subject(self.arguments.divisor())
+    }
+
+    /// Returns an explanation of what the case shows; empty for ordinary networks.
+    pub fn about(&self) -> &'static str {
+        let setup = &self.arguments.setup;
+        if setup.reading.bad_image {
+            BAD_IMAGE
+        } else if setup.chosen.net() == Net::Towers {
+            TOWERS
+        } else {
+            ""
+        }
+    }
+
     /// Returns the verdict on the compared methods, as sentences.
     pub fn verdict(&self) -> Vec<Sentence> {
-        let said = verdict(self.methods(), &self.runs.iter().collect::<Vec<_>>(), self.data.baseline());
+        let runs: Vec<&Record> = self.runs.iter().collect();
+        let said = verdict(&self.subject(), self.methods(), &runs, self.data.baseline());
         said.into_iter().chain(self.notes()).collect()
     }
 }

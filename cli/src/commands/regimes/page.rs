@@ -3,13 +3,13 @@
 use super::{
     Regime,
     figure::Figure,
-    results::{Cell, Results},
-    table::{LEGEND, circumstances, losses, scales, score, sentences},
+    results::{Cell, Results, mean_and_spread},
+    table::{LEGEND, circumstances, in_short, losses, scales, score, sentences},
 };
 use crate::report::{
     axis::{Axis, Unit},
     page::{arguments, card, details, grid, legend, page, section},
-    plot::Plot,
+    plot::{Plot, RowPlot},
     series::{extent, raw},
     text::escape,
 };
@@ -37,14 +37,52 @@ fn figures(results: &Results<'_>) -> Option<String> {
     (!all.is_empty()).then(|| section("figures", "Figures", "Computed, without a training.", &all))
 }
 
+/// Renders the first screen: a sentence, the scores of a regime in which a method is behind, and its exponents.
 fn verdict(results: &Results<'_>) -> String {
     let item = |(method, said): &(String, String)| {
         format!("<li><b>{}:</b> {}</li>\n", escape(method), escape(said).replace(" %", "&nbsp;%"))
     };
     let items: String = sentences(results).iter().map(item).collect();
     let how = escape(&circumstances(results));
-    let content = format!("<ul class=\"verdict\">\n{items}</ul>\n<p class=\"how\">{how}</p>\n");
-    section("verdict", "What happened", "", &content)
+    let list = format!("<ul class=\"verdict\">\n{items}</ul>\n");
+    let shown = results.done().find(|regime| results.is_any_behind(regime)).or_else(|| results.done().next());
+    let cards: Vec<String> = shown.map_or_else(Vec::new, |regime| {
+        let name = escape(&regime.name);
+        let score = format!("<b>{name}</b>: {}", escape(regime.task.score()));
+        let scale = format!("<b>{name}</b>: scale 2<sup>α</sup> nearest the loss, first seed");
+        vec![card(&score, &bars(results, regime)), card(&scale, &over_time(results, regime))]
+    });
+    format!(
+        "<section id=\"verdict\">\n<p class=\"headline\">{}</p>\n{}<p class=\"how\">{how}</p>\n{}</section>\n",
+        escape(&in_short(results)),
+        grid("first", &cards),
+        details("Each method over all regimes", false, &list)
+    )
+}
+
+/// Draws the mean score of each method in a regime with its standard deviation, and the score of each seed as a dot.
+fn bars(results: &Results<'_>, regime: &Regime) -> String {
+    let cells: Vec<_> = coloured(results)
+        .into_iter()
+        .filter_map(|(class, method)| Some((class, method, results.cell(regime, method)?.scores())))
+        .collect();
+    let (_, high) = extent(cells.iter().flat_map(|(_, _, scores)| scores.iter().copied()));
+    let names: Vec<&str> = cells.iter().map(|(_, method, _)| *method).collect();
+    let mut rows = RowPlot::new(&names, Axis::new(Unit::Plain, 0.0, 1.08 * high), "%");
+    for (i, (class, method, scores)) in cells.iter().enumerate() {
+        let y = rows.y(i);
+        if let Some((mean, spread)) = mean_and_spread(scores) {
+            let spread = spread.unwrap_or(0.0);
+            let (from, to) = ((rows.x.from, y - rows.half()), (rows.x.at(mean), y + rows.half()));
+            rows.svg.rect(&format!("bar {class}"), from, to, &format!("{method}: {mean:.1} ± {spread:.1}"));
+            rows.svg.line("join", (rows.x.at(mean - spread), y), (rows.x.at(mean + spread), y));
+            rows.svg.text("row", (rows.x.from + 5.0, y + 3.8), &format!("{mean:.1}"));
+        }
+        for score in scores {
+            rows.svg.dot(&format!("fill {class}"), (rows.x.at(*score), y), 3.5, "");
+        }
+    }
+    rows.svg.finish(&format!("Scores in the regime {}, by method", regime.name))
 }
 
 fn numbers(results: &Results<'_>) -> String {
@@ -77,7 +115,12 @@ fn numbers(results: &Results<'_>) -> String {
          <th scope=\"col\">regime</th>{heads}</tr></thead><tbody>\n{rows}</tbody></table></div>\n{}",
         failed.collect::<String>()
     );
-    section("summary", "Scores", LEGEND, &content)
+    section(
+        "summary",
+        "Scores",
+        "",
+        &(content + &details("How to read the scores", false, &format!("<p>{LEGEND}</p>"))),
+    )
 }
 
 fn exponents(results: &Results<'_>) -> String {

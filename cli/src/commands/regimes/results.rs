@@ -62,6 +62,13 @@ impl<'a> Results<'a> {
     }
 }
 
+impl Results<'_> {
+    /// Returns true if any method is clearly worse than f32 in the regime.
+    pub fn is_any_behind(&self, regime: &Regime) -> bool {
+        self.methods().iter().any(|method| self.behind(regime, method) == Some(true))
+    }
+}
+
 /// Returns mean and standard deviation; a single value has no deviation.
 pub fn mean_and_spread(values: &[f64]) -> Option<(f64, Option<f64>)> {
     let count = values.len() as f64;

@@ -64,6 +64,21 @@ pub fn last(results: &Results<'_>) -> String {
     lines
 }
 
+/// Returns the number of regimes in which each method is as good as f32, in one sentence.
+pub fn in_short(results: &Results<'_>) -> String {
+    let counts = |method: &str| {
+        let judged: Vec<bool> = results.done().filter_map(|regime| results.behind(regime, method)).collect();
+        let good = judged.iter().filter(|behind| !**behind).count();
+        (!judged.is_empty()).then(|| format!("{method} in {good} of {}", judged.len()))
+    };
+    let methods = results.methods();
+    let parts: Vec<String> = methods.iter().filter(|method| **method != "fp32").filter_map(|m| counts(m)).collect();
+    if parts.is_empty() {
+        return "Nothing is compared with f32 here.".to_owned();
+    }
+    format!("Regimes in which a method is as good as f32: {}.", parts.join(", "))
+}
+
 /// Summarizes each method over all regimes in a sentence, except f32 and methods without a comparison.
 pub fn sentences(results: &Results<'_>) -> Vec<(String, String)> {
     let sentence = |method: &&str| {

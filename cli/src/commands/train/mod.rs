@@ -350,6 +350,8 @@ impl Training<'_> {
         let (plan, origin, described) = (self.plan, Origin::here(), Description::from_dataset(self.data));
         let report = Report {
             title: described.title(&plan.setup),
+            subject: plan.setup.subject(plan.pixels),
+            about: "",
             circumstances: described.circumstances(&plan.setup, plan.pixels, plan.iters(), &[plan.seed], &origin),
             methods: vec![&plan.method],
             runs: &[self.recorder.record()],

@@ -68,9 +68,14 @@ impl Paired {
         2.0 * self.student().above(self.ratio(self.mean).abs())
     }
 
+    /// Returns half of the width of [`Paired::interval`]: the largest mean that chance explains.
+    pub fn half_width(&self) -> f64 {
+        self.student().quantile(1.0 - LEVEL / 2.0) * self.error()
+    }
+
     /// Returns the 95 % confidence interval of the mean difference.
     pub fn interval(&self) -> [f64; 2] {
-        let half = self.student().quantile(1.0 - LEVEL / 2.0) * self.error();
+        let half = self.half_width();
         [self.mean - half, self.mean + half]
     }
 

@@ -74,6 +74,7 @@ impl TaskSpec for Classify {
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let mut data = match path {
             Some(path) => Labelled::load(path, reading)?,
+            None if reading.bad_image => Labelled::with_bad_image(seed),
             None => Labelled::synthetic(seed).cropped(reading),
         };
         data.validation = data.validation.filter(|_| reading.validation);
