@@ -24,4 +24,8 @@ cp "$target/$TARGET/capi/gradscale_web.wasm" "$folder/"
 # The same on WebGPU, where a browser has it: another module, with the JavaScript that holds the GPU's objects.
 ./module.sh webgpu capi "$folder/webgpu"
 cp page/* "$folder/"
+# The page links to project and guide. In the site these links lead to its pages (scripts/site.py), alone to these texts.
+# They begin with a byte order mark, because servers of files do not name the encoding of a text.
+{ printf '\xef\xbb\xbf'; cat ../README.md; } >"$folder/project.txt"
+{ printf '\xef\xbb\xbf'; cat ../docs/guide/method.md; } >"$folder/guide.txt"
 echo "$folder"

@@ -60,6 +60,7 @@ GRADSCALE_WGSL=$directory/kernels "$kernels" --quiet texts_for_browsers >/dev/nu
 told node test/tint.mjs "$directory/kernels"
 
 # The page.
+told node test/words.mjs
 if [ -z "$all" ]; then
     told node test/page.mjs "$PWD/page" --lacking
     echo "PASSED: Tint takes every kernel; what browsers lack is said (the page itself: web/test.sh --all)"

@@ -1,10 +1,7 @@
-// Drawings: losses, histograms, digits.
+// Drawings: losses, scales, histograms, digits.
+import { spoken } from "./methods.js";
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-
-/** A power of two as people read it. */
-export const spoken = (exponent) =>
-  exponent === 0 ? "1" : `2${[...String(exponent)].map((sign) => (sign === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign])).join("")}`;
 
 /** A canvas in its size on the screen, empty; its width and height in CSS pixels. */
 function sheet(canvas) {
@@ -20,41 +17,105 @@ function sheet(canvas) {
   return { pen, width, height };
 }
 
-/** Draws lines of [step, loss] for each method, dashed where several coincide. */
-export function losses(canvas, lines) {
-  const { pen, width, height } = sheet(canvas);
-  const [left, bottom, top] = [34, 20, 6];
-  const last = Math.max(100, ...lines.map(({ points }) => points.at(-1)?.[0] ?? 0));
-  const most = Math.max(2.5, ...lines.flatMap(({ points }) => points.map(([, loss]) => Math.min(loss, 5))));
-  const x = (step) => left + (step / last) * (width - left - 4);
-  const y = (loss) => top + (1 - Math.min(loss, most) / most) * (height - top - bottom);
+// Space around a plot for its labels.
+const [LEFT, BOTTOM, TOP] = [34, 18, 6];
+
+/** Draws axes with a line and a label at each tick; returns the places of steps and of values. */
+function axes({ pen, width, height }, last, [low, high], ticks, label) {
+  const x = (step) => LEFT + (step / last) * (width - LEFT - 4);
+  const y = (value) => TOP + (1 - (value - low) / (high - low)) * (height - TOP - BOTTOM);
   pen.textBaseline = "middle";
   pen.textAlign = "right";
-  for (let loss = 0; loss <= most; loss += 0.5) {
+  for (const tick of ticks) {
     pen.strokeStyle = style("line");
     pen.beginPath();
-    pen.moveTo(left, y(loss));
-    pen.lineTo(width, y(loss));
+    pen.moveTo(LEFT, y(tick));
+    pen.lineTo(width, y(tick));
     pen.stroke();
     pen.fillStyle = style("dim");
-    pen.fillText(loss.toFixed(1), left - 6, y(loss));
+    pen.fillText(label(tick), LEFT - 6, y(tick));
   }
   pen.textBaseline = "alphabetic";
-  const every = [20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000].find((step) => last / step <= 6) ?? 200000;
+  const every = [20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000].find((step) => last / step <= width / 70) ?? 200000;
   for (let step = 0; step <= last; step += every) {
     pen.textAlign = step === 0 ? "left" : x(step) > width - 20 ? "right" : "center";
-    pen.fillText(step === 0 ? "step 0" : String(step), x(step), height - 4);
+    pen.fillText(step === 0 ? "step 0" : String(step), x(step), height - 3);
   }
-  lines.forEach(({ name, points }, i) => {
+  return [x, y];
+}
+
+/** Marks the steps where a setting has changed, the last of them with words. */
+function marks({ pen, width, height }, x, events) {
+  events.forEach(({ step, what }, i) => {
+    pen.strokeStyle = style("lost");
+    pen.setLineDash([2, 3]);
+    pen.beginPath();
+    pen.moveTo(x(step), TOP);
+    pen.lineTo(x(step), height - BOTTOM);
+    pen.stroke();
+    pen.setLineDash([]);
+    if (i < events.length - 1) return;
+    const [long, right] = [pen.measureText(what).width, x(step) > width / 2];
+    const from = right ? x(step) - 4 - long : x(step) + 4;
+    pen.fillStyle = style("paper");
+    pen.fillRect(from - 2, TOP, long + 4, 15);
+    pen.fillStyle = style("lost");
+    pen.textAlign = "left";
+    pen.fillText(what, from, TOP + 11);
+  });
+}
+
+/** Draws a line for each method, dashed where several coincide. */
+function lines(pen, methods, draw) {
+  methods.forEach(({ name, points }, i) => {
     pen.strokeStyle = style(name);
     pen.lineWidth = 2;
     pen.setLineDash(i === 0 ? [] : [9, 3 * i]);
-    pen.beginPath();
-    points.forEach(([step, loss]) => pen.lineTo(x(step), y(loss)));
-    pen.stroke();
+    draw(points);
   });
   pen.setLineDash([]);
   pen.lineWidth = 1;
+}
+
+const lastStep = (methods) => Math.max(100, ...methods.map(({ points }) => points.at(-1)?.step ?? 0));
+
+/** Draws the loss of each method over the steps. */
+export function losses(canvas, methods, events) {
+  const drawing = sheet(canvas);
+  const { pen } = drawing;
+  const most = Math.max(2.5, ...methods.flatMap(({ points }) => points.map(({ loss }) => Math.min(loss, 5))));
+  // Labels are 12 pixels high.
+  const apart = (drawing.height * 0.5) / most < 20 ? 1 : 0.5;
+  const ticks = Array.from({ length: Math.floor(most / apart) + 1 }, (_, i) => apart * i);
+  const [x, y] = axes(drawing, lastStep(methods), [0, most], ticks, (loss) => loss.toFixed(1));
+  lines(pen, methods, (points) => {
+    pen.beginPath();
+    for (const { step, loss } of points) pen.lineTo(x(step), y(Math.min(loss, most)));
+    pen.stroke();
+  });
+  marks(drawing, x, events);
+}
+
+/** Draws the exponents of the scales of each method over the steps: one line for a loss scale, one for each gradient's. */
+export function scales(canvas, methods, events) {
+  const drawing = sheet(canvas);
+  const { pen } = drawing;
+  const all = methods.flatMap(({ points }) => points.flatMap(({ exponents }) => exponents));
+  // Multiples of 8, which are the ticks.
+  const low = 8 * Math.floor((Math.min(0, ...all) - 1) / 8);
+  const high = 8 * Math.ceil((Math.max(16, ...all) + 1) / 8);
+  const between = high - low > 64 ? 16 : 8;
+  const ticks = [];
+  for (let at = between * Math.ceil(low / between); at <= high; at += between) ticks.push(at);
+  const [x, y] = axes(drawing, lastStep(methods), [low, high], ticks, spoken);
+  lines(pen, methods, (points) => {
+    for (let i = 0; i < Math.max(0, ...points.map(({ exponents }) => exponents.length)); i++) {
+      pen.beginPath();
+      for (const { step, exponents } of points) if (i < exponents.length) pen.lineTo(x(step), y(exponents[i]));
+      pen.stroke();
+    }
+  });
+  marks(drawing, x, events);
 }
 
 // Exponents of FP16's range: half its smallest subnormal number, its smallest normal one, and its largest.

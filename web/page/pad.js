@@ -1,7 +1,10 @@
 // The pad: strokes of mouse, pen or finger, as lists of points.
 
-/** Calls `drawn(strokes)` whenever something was added or wiped. */
-export function pad(canvas, wipe, drawn) {
+/**
+ * Calls `drawn(strokes)` whenever something was added or wiped. A key from 0 to 9 replaces the drawing by the strokes that
+ * `written(digit)` promises, around 0 and about 1 long.
+ */
+export function pad(canvas, wipe, drawn, written) {
   let strokes = [];
   const now = new Map();
   const paint = () => {
@@ -44,9 +47,20 @@ export function pad(canvas, wipe, drawn) {
   for (const end of ["pointerup", "pointercancel"]) {
     canvas.addEventListener(end, (event) => now.delete(event.pointerId));
   }
-  wipe.addEventListener("click", () => {
-    strokes = [];
+  const show = (all) => {
+    strokes = all;
     paint();
     drawn(strokes);
+  };
+  canvas.addEventListener("keydown", async (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Delete" || event.key === "Backspace") show([]);
+    else if (/^[0-9]$/.test(event.key)) {
+      event.preventDefault();
+      const size = 0.75 * canvas.width;
+      const all = await written(Number(event.key));
+      if (all) show(all.map((stroke) => stroke.map(([x, y]) => [canvas.width / 2 + size * x, canvas.height / 2 + size * y])));
+    }
   });
+  wipe.addEventListener("click", () => show([]));
 }

@@ -50,8 +50,8 @@ pub extern "C" fn gs_web_answer() -> *const u8 {
 fn answered(question: &[u8], training: &mut Option<Training<Cpu>>) -> Answer {
     let answer = || -> Result<Answer, Box<dyn std::error::Error>> {
         let request: Request = serde_json::from_slice(question)?;
-        if let Request::Open { method, seed, magnitude } = &request {
-            let opened = Training::open(Cpu::new(1)?, method, *seed, *magnitude)?;
+        if let Request::Open { method, seed, magnitude, broken } = &request {
+            let opened = Training::open(Cpu::new(1)?, method, *seed, *magnitude)?.with_broken_image(*broken);
             let device = opened.device();
             *training = Some(opened);
             return Ok(Answer::Ready { device });

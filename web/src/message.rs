@@ -2,6 +2,7 @@
 
 use crate::digits::Stroke;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU64;
 
 /// Request of the web page to the worker.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,6 +16,9 @@ pub enum Request {
         seed: u64,
         /// Exponent of the factor of the loss: it is multiplied by 2^magnitude.
         magnitude: i32,
+        /// Number of digits in an epoch of which one is broken: all its pixels are NaN. Without it all digits are intact.
+        #[serde(default)]
+        broken: Option<NonZeroU64>,
     },
     /// Runs training steps, and reports on the last of them.
     Steps {
@@ -32,6 +36,13 @@ pub enum Request {
     Classify {
         /// Strokes of the drawing, in any unit of length.
         strokes: Vec<Stroke>,
+    },
+    /// Returns the strokes of a random handwritten digit, for visitors who cannot draw.
+    Write {
+        /// Digit, from 0 to 9.
+        digit: u8,
+        /// Key of the random shape. Equal keys return equal strokes.
+        key: u64,
     },
     /// Returns sample digits to show on the page.
     Digits {
@@ -63,6 +74,11 @@ pub enum Answer {
         /// Image of the drawing as the network reads it.
         image: Vec<f32>,
     },
+    /// Answer to [`Request::Write`]: the strokes of a digit.
+    Strokes {
+        /// Strokes of the digit. Its longer side is about 1, and its center is near 0.
+        strokes: Vec<Stroke>,
+    },
     /// Answer to [`Request::Digits`]: images and labels.
     Digits {
         /// Pixels of all digits, one image after another.
@@ -82,19 +98,24 @@ pub enum Answer {
 pub struct Report {
     /// Steps taken or skipped since the training began.
     pub step: u64,
-    /// Mean loss over these steps, divided by its magnitude; none if it is not finite.
+    /// Mean loss over those of these steps whose batch is intact, divided by its magnitude. If all of them are broken, it
+    /// is the loss of the previous report. None if it is not finite.
     pub loss: Option<f64>,
+    /// Exponent of the loss scale in the next step; 0 for methods without one.
+    pub loss_scale: i32,
+    /// Number of batches with the broken image since the training began.
+    pub broken: u64,
     /// Number of steps skipped since the training began.
     pub skipped: u64,
     /// Number of batches repeated since the training began.
     pub repeated: u64,
     /// Note about a skip or repeat in the last step.
     pub note: Option<String>,
-    /// Statistics of each cast site in the last step.
+    /// Statistics of each cast site in the last step whose batch is intact.
     pub sites: Vec<Site>,
 }
 
-/// Statistics of a cast site, where a gradient became halves, in the last step.
+/// Statistics of a cast site, where a gradient became halves, in one step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Site {
     /// Name of the cast site: layer and operator.

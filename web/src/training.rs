@@ -6,12 +6,13 @@ use crate::{
 };
 use gradscale::{
     Input, InputType, Method, Observation, Parameters, Program, ProgramKind, SiteReport, Trainer, TrainerOptions,
+    data::Random,
     gradscale_core::{backend::Backend, stats::Detail},
     models::Mlp,
     nn::Module,
     optim::Sgd,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, num::NonZeroU64};
 
 /// Number of digits in the batch of a training step.
 const BATCH: usize = 64;
@@ -44,6 +45,14 @@ pub struct Training<B: Backend> {
     step: u64,
     skipped: u64,
     repeated: u64,
+    /// Number of digits in an epoch of which one is broken.
+    epoch: Option<NonZeroU64>,
+    /// Number of batches with the broken image so far.
+    broken: u64,
+    /// Mean loss over the intact batches of the last report that had any.
+    loss: Option<f64>,
+    /// Statistics of the last step with an intact batch.
+    sites: Vec<Site>,
 }
 
 impl<B: Backend> Training<B>
@@ -65,10 +74,30 @@ where
         trainer.observe(Observation::Rows(Detail::Full));
         let answer =
             trainer.compile(ProgramKind::Evaluation, [InputType::f32([1, PIXELS])], |[x]| net.forward(x).softmax())?;
-        let mut training =
-            Self { trainer, net, seed, magnitude, programs: HashMap::new(), answer, step: 0, skipped: 0, repeated: 0 };
+        let mut training = Self {
+            trainer,
+            net,
+            seed,
+            magnitude,
+            programs: HashMap::new(),
+            answer,
+            step: 0,
+            skipped: 0,
+            repeated: 0,
+            epoch: None,
+            broken: 0,
+            loss: None,
+            sites: Vec::new(),
+        };
         training.set_magnitude(magnitude)?;
         Ok(training)
+    }
+
+    /// Breaks one digit in each epoch of that many: its pixels are NaN.
+    #[must_use]
+    pub fn with_broken_image(mut self, epoch: Option<NonZeroU64>) -> Self {
+        self.epoch = epoch;
+        self
     }
 
     /// Returns the name of the device on which the training runs.
@@ -95,6 +124,10 @@ where
                 let batch = [Input::f32([1, PIXELS], &image)];
                 let shares = self.trainer.non_blocking().evaluate_compiled(&self.answer, batch).await?.data;
                 Ok(Answer::Class { shares, image: image.to_vec() })
+            }
+            Request::Write { digit, .. } if digit > 9 => Err(format!("{digit} is no digit: choose 0 to 9").into()),
+            Request::Write { digit, key } => {
+                Ok(Answer::Strokes { strokes: digits::written(digit, &mut Random::from_key(&[key])) })
             }
             Request::Digits { count } => {
                 let (images, labels) = digits::batch((count as usize).min(1000), self.seed);
@@ -125,10 +158,31 @@ where
         Ok(())
     }
 
+    /// Makes all pixels of the broken image NaN if the batch of the current step contains it. Returns true if so.
+    fn break_image(&self, images: &mut [f32]) -> bool {
+        let Some(epoch) = self.epoch else { return false };
+        let batch = BATCH as u64;
+        let first = self.step.saturating_mul(batch);
+        let mut found = false;
+        // A batch can reach into a second epoch, or contain several.
+        for number in first / epoch..=(first + batch - 1) / epoch {
+            // Random, as after a shuffle. The third word keeps this stream apart from those of the digits.
+            let place = Random::from_key(&[self.seed, number, u64::MAX]).word() % epoch;
+            let index = (number * epoch.get() + place).checked_sub(first).and_then(|index| usize::try_from(index).ok());
+            if let Some(image) = index.and_then(|index| images.chunks_mut(PIXELS).nth(index)) {
+                // As a broken decoder leaves an image, or 0/0 in an augmentation.
+                image.fill(f32::NAN);
+                found = true;
+            }
+        }
+        found
+    }
+
     async fn steps(&mut self, count: u32) -> Result<Report, Failure> {
-        let (mut sum, mut note) = (0.0, None);
+        let (mut sum, mut intact, mut note) = (0.0, 0u32, None);
         for _ in 0..count {
-            let (images, labels) = digits::batch(BATCH, self.seed.wrapping_add(self.step));
+            let (mut images, labels) = digits::batch(BATCH, self.seed.wrapping_add(self.step));
+            let broken = self.break_image(&mut images);
             let batch = [Input::f32([BATCH, PIXELS], &images), Input::u8([BATCH], &labels)];
             let gradients =
                 self.trainer.non_blocking().backward_compiled(&self.programs[&self.magnitude], batch).await?;
@@ -136,12 +190,29 @@ where
             self.step += 1;
             self.skipped += u64::from(outcome.skipped.is_some());
             self.repeated += u64::from(!outcome.repeated.is_empty());
-            sum += f64::from(outcome.loss) * 2f64.powi(-self.magnitude);
+            if broken {
+                // Its loss and its gradients are NaN, whatever the method.
+                self.broken += 1;
+            } else {
+                sum += f64::from(outcome.loss) * 2f64.powi(-self.magnitude);
+                intact += 1;
+                self.sites = self.trainer.sites().map(|site| seen(&site)).collect();
+            }
             note = outcome.skipped.map(|why| why.to_string()).or(outcome.repeated.first().map(ToString::to_string));
         }
-        let loss = Some(sum / f64::from(count.max(1))).filter(|loss| loss.is_finite());
-        let sites = self.trainer.sites().map(|site| seen(&site)).collect();
-        Ok(Report { step: self.step, loss, skipped: self.skipped, repeated: self.repeated, note, sites })
+        if intact > 0 {
+            self.loss = Some(sum / f64::from(intact)).filter(|loss| loss.is_finite());
+        }
+        Ok(Report {
+            step: self.step,
+            loss: self.loss,
+            loss_scale: self.trainer.loss_scale(),
+            broken: self.broken,
+            skipped: self.skipped,
+            repeated: self.repeated,
+            note,
+            sites: self.sites.clone(),
+        })
     }
 
     async fn score(&mut self) -> Result<f64, Failure> {

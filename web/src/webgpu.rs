@@ -22,11 +22,11 @@ pub async fn ask(question: String) -> String {
 
 async fn answered(question: &str) -> Result<Answer, Box<dyn std::error::Error>> {
     let request: Request = serde_json::from_str(question)?;
-    if let Request::Open { method, seed, magnitude } = &request {
+    if let Request::Open { method, seed, magnitude, broken } = &request {
         let adapters = adapters_async().await;
         let adapter = adapters.first().ok_or(WgpuError::NoAdapter { index: 0, found: Vec::new() })?;
         let device = Wgpu::open_async(adapter, false).await?;
-        let opened = Training::open(device, method, *seed, *magnitude)?;
+        let opened = Training::open(device, method, *seed, *magnitude)?.with_broken_image(*broken);
         let device = opened.device();
         TRAINING.set(Some(opened));
         return Ok(Answer::Ready { device });

@@ -83,7 +83,19 @@ fn what_makes_no_sense_is_an_error() {
         panic!("no steps")
     };
     assert_eq!((report.step, report.sites[0].scale), (1, 0));
-    for text in [r#"{"ask":"stop"}"#, r#"{"ask":"steps"}"#, r#"{"ask":"steps","count":-1}"#, "{", ""] {
+    // Digits that visitors without a mouse have written.
+    let mut write = |digit| pollster::block_on(training.answer(Request::Write { digit, key: 1 }));
+    let Answer::Strokes { strokes } = write(4).unwrap() else { panic!("no strokes") };
+    assert!(strokes.len() == 2 && strokes.iter().flatten().flatten().all(|at| at.abs() < 1.0), "{strokes:?}");
+    assert!(write(10).unwrap_err().to_string().contains("10 is no digit"));
+    for text in [
+        r#"{"ask":"stop"}"#,
+        r#"{"ask":"open","method":"gs","seed":1,"magnitude":0,"broken":0}"#,
+        r#"{"ask":"steps"}"#,
+        r#"{"ask":"steps","count":-1}"#,
+        "{",
+        "",
+    ] {
         assert!(serde_json::from_str::<Request>(text).is_err(), "{text}");
     }
 }
@@ -103,5 +115,36 @@ fn histograms_lie_where_values_do() {
         let flushed = site.stored.iter().zip(FIRST_BIN_EXPONENT..).filter(|(_, at)| *at <= -25);
         let flushed = f64::from(flushed.map(|(count, _)| *count).sum::<u32>()) / f64::from(values);
         assert!((flushed - site.flushed).abs() < 1e-9, "{site:?}");
+    }
+}
+
+/// One image of 200 is NaN: PyTorch's scale falls once for each batch with it, until nothing is left to learn from.
+#[test]
+fn a_broken_image_stops_the_dynamic_loss_scale_alone() {
+    let train = |method: &str| {
+        let epoch = std::num::NonZeroU64::new(200);
+        let mut training = Training::open(Cpu::new(1).unwrap(), method, 1, -20).unwrap().with_broken_image(epoch);
+        let mut ask = |request| pollster::block_on(training.answer(request)).unwrap();
+        let Answer::Steps(early) = ask(Request::Steps { count: 30 }) else { panic!("no steps") };
+        ask(Request::Steps { count: 70 });
+        let Answer::Steps(late) = ask(Request::Steps { count: 40 }) else { panic!("no steps") };
+        (early, late)
+    };
+    let [(_, fp32), (early, dynamic), (before, gs)] = ["fp32", "dynamic", "gs"].map(train);
+    for report in [&fp32, &dynamic, &gs] {
+        // 140 steps take 8960 digits, so the image has come 44 or 45 times, sometimes twice in a batch.
+        assert_eq!(report.broken, fp32.broken);
+        assert!((40..=45).contains(&report.broken), "{report:?}");
+        assert_eq!(report.skipped, report.broken, "{report:?}");
+        assert!(report.loss.is_some_and(f64::is_finite), "{report:?}");
+    }
+    // From 2^16, a bit for each batch.
+    assert_eq!(early.loss_scale, 16 - i32::try_from(early.broken).unwrap());
+    assert!(dynamic.sites.iter().any(|site| site.flushed == 1.0), "{dynamic:?}");
+    assert!(dynamic.loss.unwrap() > fp32.loss.unwrap() + 1.0, "{dynamic:?}");
+    assert!((gs.loss.unwrap() - fp32.loss.unwrap()).abs() < 0.05, "{gs:?} {fp32:?}");
+    // Its scales follow the gradients, which shrink, and not the broken image. Otherwise all would be 30 lower by now.
+    for (site, before) in gs.sites.iter().zip(&before.sites) {
+        assert!(site.scale >= before.scale - 4, "{site:?} {before:?}");
     }
 }
