@@ -192,10 +192,30 @@ def page(api, path, to):
 READMES = {"gradscale": "", "gradscale_c": "capi"}
 
 
+# Links of the page in the browser: files of its own where it is alone, and pages of the site that they correspond to.
+BROWSER_LINKS = {"project.txt": "index.html", "guide.txt": PAGES["docs/guide/method.md"].removesuffix("md") + "html"}
+
+
+def add_browser_page(site, built):
+    """Copies the page in the browser from the folder of `web/build.sh`, and links it with the site. Returns false if it is not built."""
+    if not (built / "gradscale_web.wasm").exists():
+        return False
+    shutil.copytree(built, site / "browser", ignore=shutil.ignore_patterns(*BROWSER_LINKS))
+    page = site / "browser/index.html"
+    text = page.read_text()
+    for alone, known in BROWSER_LINKS.items():
+        if f'href="{alone}"' not in text:
+            sys.exit(f"web/page/index.html has no link to {alone}, which the site would lead to {known}")
+        text = text.replace(f'href="{alone}"', f'href="../{known}"')
+    page.write_text(text)
+    return True
+
+
 def join(site):
     """Writes the front page, leads links of rustdoc's first pages to the site's own, and adds a way back to all of rustdoc's."""
     shutil.copyfile(PARTS / "site.css", site / "site.css")
-    (site / "index.html").write_text(front.write_front(CHAPTERS, PAGES))
+    has_browser_page = add_browser_page(site, ROOT / "web/site")
+    (site / "index.html").write_text(front.write_front(CHAPTERS, PAGES, has_browser_page=has_browser_page))
     for one in sorted(site.glob("api/**/*.html")):
         root = "../" * (len(one.relative_to(site).parts) - 1)
         back = f'<p class="site-back"><a href="{root}index.html">gradscale: front page</a> · <a href="{root}api.html">all libraries</a></p>'
@@ -242,7 +262,7 @@ def find_dead_links(site):
         return read[page]
 
     pages = [page for page in site.glob("*.html") if page.name not in ("404.html", "print.html", "toc.html")]
-    pages += site.glob("api/gradscale*/index.html")
+    pages += [*site.glob("api/gradscale*/index.html"), *site.glob("browser/index.html")]
     for one in sorted(pages):
         for link in read_page(one).links:
             parts = urlsplit(link)

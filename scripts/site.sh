@@ -5,7 +5,7 @@
 #   site.sh [FOLDER]   into FOLDER, or target/site; prints the page to open
 #   site.sh --fetch    fetches mdBook into the target folder and does nothing else
 #
-# Needs cargo, python3 and mdBook.
+# Needs cargo, python3 and mdBook. The page in the browser is part of the site if `web/build.sh` has built it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh

@@ -117,6 +117,24 @@ class Pages(unittest.TestCase):
                 headings = re.findall(r"^#+ (.*)$", (ROOT / document).read_text(), re.M)
                 self.assertIn(anchor, [re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings])
 
+    def test_the_page_in_the_browser_is_part_of_the_site(self):
+        with tempfile.TemporaryDirectory() as folder:
+            site, built = Path(folder) / "site", Path(folder) / "built"
+            site.mkdir()
+            shutil.copytree(ROOT / "web/page", built)
+            self.assertFalse(site_pages.add_browser_page(site, built))
+            (built / "gradscale_web.wasm").touch()
+            self.assertTrue(site_pages.add_browser_page(site, built))
+            for page in site_pages.BROWSER_LINKS.values():
+                (site / page).touch()
+            _, links, bad = site_pages.find_dead_links(site)
+            self.assertEqual(bad, [])
+            self.assertGreaterEqual(links, 5)
+            link = front.BROWSER.partition('href="')[2].partition('"')[0]
+            self.assertTrue((site / link).exists())
+        shown = [link in front.write_front(site_pages.CHAPTERS, site_pages.PAGES, has_browser_page=has) for has in (True, False)]
+        self.assertEqual(shown, [True, False])
+
     def test_dead_links_are_found(self):
         with tempfile.TemporaryDirectory() as folder:
             site = Path(folder)

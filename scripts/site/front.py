@@ -151,7 +151,11 @@ def list_pages(chapters, pages):
     return "\n".join(parts)
 
 
-def write_front(chapters, pages, rows=None):
+# Leads to the page that trains in the browser, if the site has it.
+BROWSER = '<a href="browser/index.html">Watch it happen in your browser</a>. '
+
+
+def write_front(chapters, pages, rows=None, has_browser_page=False):
     """Returns the front page."""
     if rows is None:
         with RECORD.open(newline="") as file:
@@ -160,6 +164,7 @@ def write_front(chapters, pages, rows=None):
     values = {
         "picture": draw_picture(runs),
         "caption": write_caption(runs),
+        "browser": BROWSER if has_browser_page else "",
         "rust": find(r"with Rust ([\d.]+ or newer)", readme, "README.md"),
         "version": find(r"Version ([\d.]+) is not released yet", readme, "README.md"),
         "claims": find(r"(Of \d+ claims: [^.]*\.)", (ROOT / "docs/claims.md").read_text(), "docs/claims.md"),
