@@ -52,7 +52,7 @@ fn a_folder_for_each_class() {
     let (out, error) = done(at, &format!("{train} --iters 60 --out whole"));
     let left_out: Vec<&str> = error.lines().filter(|line| !line.contains(": warning: ")).collect();
     let [torn] = &left_out[..] else { panic!("{error}") };
-    assert!(torn.starts_with("gradscale: skipped: ") && torn.contains("lights/dark/torn.jpg: "), "{torn}");
+    assert!(torn.starts_with("gradscale: left out: ") && torn.contains("lights/dark/torn.jpg: "), "{torn}");
     assert!(out.starts_with("lights: 2 classes, for training: bright 16, dark 16\n"), "{out}");
     assert!(out.contains("top-1 100.0 %"), "{out}");
     // A checkpoint keeps how the data are read; on disk or in memory, it is the same training.
@@ -142,6 +142,161 @@ fn images_too_small_for_the_network_say_what_to_do() {
         mask.save(at.join(format!("tiny/masks/{i}.png"))).expect("a file");
     }
     let train = "train --data tiny --batch 2 --width 2 --iters 1";
-    refused(at, train, "the samples are too small for this network (--size HxW enlarges images)");
-    done(at, &format!("{train} --size 16x16 --out enlarged"));
+    let too_small = |arguments: &str| -> usize {
+        let (code, _, error) = gradscale(at, arguments);
+        let least = error.split("at least ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        let least = least.unwrap_or_else(|| panic!("{arguments}: {error}"));
+        let words =
+            format!("which takes images of at least {least} × {least}; --size {least}x{least} enlarges all images\n");
+        assert!(code == Some(2) && error.lines().count() == 1 && error.ends_with(&words), "{arguments}: {error}");
+        assert!(error.contains(" × ") && error.contains(" (rows × columns) is too small for "), "{error}");
+        least
+    };
+    for network in ["segnet-basic", "segnet"] {
+        let train = format!("{train} --network {network} --out {network}");
+        refused(at, &train, "tiny/images/0.png: 3 × 5 (rows × columns) is too small for");
+        let least = too_small(&train);
+        assert_eq!(too_small(&format!("{train} --size {0}x{0}", least - 1)), least, "{network}");
+        // Nothing is there that stands in the way of the next try, which works with the named size.
+        done(at, &format!("{train} --size {least}x{least}"));
+    }
+    lights(at);
+    fs::remove_file(at.join("lights/dark/torn.jpg")).expect("a file");
+    let train = "train --task classify --data lights --size 1x9 --batch 2 --width 2 --iters 1 --network";
+    // Networks for larger images, by the first file.
+    for network in ["alexnet", "vgg-16"] {
+        refused(at, &format!("{train} {network}"), "lights/bright/0.png: 1 × 9 (rows × columns) is too small for");
+        too_small(&format!("{train} {network}"));
+    }
+}
+
+/// Rows whose class is the larger of two numbers.
+fn numbers(rows: u32) -> String {
+    let row = |i: u32| {
+        let (x, y) = (i * 37 % 101, i * 53 % 97);
+        format!("{x},{y},{}\n", if x > y { "first" } else { "second" })
+    };
+    std::iter::once("x,y,class\n".to_owned()).chain((0..rows).map(row)).collect()
+}
+
+#[test]
+fn defaults_fit_the_data() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    fs::write(at.join("rows.csv"), numbers(25)).expect("a file");
+    let train = "train --task classify --data rows.csv --width 2 --iters 2";
+    // Rows are for a perceptron, and a batch has no more of them than there are.
+    let (out, _) = done(at, &format!("{train} --out run"));
+    assert!(out.contains("rows of numbers: --network mlp (resnet-8 is for images)\n"), "{out}");
+    assert!(out.contains("batch 20: all 20 training images, as rows.csv has fewer than 64\n"), "{out}");
+    let (out, _) = done(at, &format!("{train} --micro-batches 8 --out parts"));
+    assert!(out.contains("batch 16: 16 training images, as rows.csv has fewer than 64\n"), "{out}");
+    done(at, "train --resume run --iters 4");
+    let (out, _) =
+        done(at, "compare --task classify --data rows.csv --width 2 --iters 2 --methods fp32 --out compared");
+    assert!(out.contains("batch 20: all 20 training images"), "{out}");
+    done(at, "window --task classify --data rows.csv --width 2");
+    // What the user chose is kept.
+    refused(
+        at,
+        &format!("{train} --batch 64"),
+        "--batch 64: rows.csv has only 20 training images; choose at most that",
+    );
+    refused(at, &format!("{train} --network resnet-8"), "--network: rows.csv has rows of numbers");
+    fs::create_dir(at.join("folder")).expect("a directory");
+    fs::write(at.join("folder/train.csv"), numbers(30)).expect("a file");
+    fs::write(at.join("folder/test.csv"), numbers(20)).expect("a file");
+    done(at, "train --task classify --data folder --width 2 --iters 2 --out folders");
+    let huge = numbers(20).replacen("37,53", "1e300,-1e999", 1);
+    fs::write(at.join("huge.csv"), huge).expect("a file");
+    refused(
+        at,
+        "train --task classify --data huge.csv",
+        "huge.csv: line 3: 1e300 in the column x is too large for f32",
+    );
+    // As many classes as rows are a question.
+    let named: String = (0..60).map(|i| format!("{i},{}\n", i % 50)).collect();
+    fs::write(at.join("named.csv"), format!("x,name\n{named}")).expect("a file");
+    let (_, error) = done(at, "train --task classify --data named.csv --width 2 --iters 1 --out named");
+    assert!(error.contains("gradscale: warning: named.csv: 50 classes in 60 rows: "), "{error}");
+}
+
+#[test]
+fn a_resume_has_the_data_of_its_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    lights(at);
+    fs::remove_file(at.join("lights/dark/torn.jpg")).expect("a file");
+    fs::write(at.join("rows.csv"), numbers(100)).expect("a file");
+    done(at, "train --task classify --net mlp --width 2 --batch 4 --data lights --size 8x8 --iters 2 --out images");
+    done(at, "train --task classify --width 2 --batch 4 --data rows.csv --iters 2 --out rows");
+    let [image, other] = ["lights/dark/0.png", "lights/dark/zzz.png"].map(|name| at.join(name));
+    let bytes = fs::read(&image).expect("a file");
+    let again = "train --resume images --iters 4";
+    for (change, undo, words) in [
+        (
+            (&|| fs::write(&other, &bytes)) as &dyn Fn() -> std::io::Result<()>,
+            (&|| fs::remove_file(&other)) as &dyn Fn() -> std::io::Result<()>,
+            "lights: changed since this training began (40 files then, 41 now); restore the files",
+        ),
+        (&|| fs::rename(&image, &other), &|| fs::rename(&other, &image), "(names, order or sizes of its 40 files)"),
+        (
+            &|| GrayImage::new(9, 9).save(&image).map_err(std::io::Error::other),
+            &|| fs::write(&image, &bytes),
+            "(names, order or sizes of its 40 files)",
+        ),
+    ] {
+        change().expect("a file");
+        refused(at, again, words);
+        undo().expect("a file");
+    }
+    // Files that no training reads do not matter, nor does a new time of change.
+    fs::write(at.join("lights/notes.txt"), "notes").expect("a file");
+    fs::write(&image, &bytes).expect("a file");
+    done(at, again);
+    fs::write(at.join("rows.csv"), numbers(101)).expect("a file");
+    refused(at, "train --resume rows --iters 4", "rows.csv: changed since this training began");
+    fs::write(at.join("rows.csv"), numbers(100)).expect("a file");
+    done(at, "train --resume rows --iters 4");
+}
+
+#[test]
+fn archives_are_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let mut tar = vec![0; 600];
+    tar[257..262].copy_from_slice(b"ustar");
+    for (name, bytes, words) in [
+        ("d.zip", &b"PK\x03\x04rest"[..], "d.zip: a ZIP archive; unpack it"),
+        ("d.csv", b"PK\x03\x04rest", "d.csv: a ZIP archive; unpack it"),
+        ("d.xlsx", b"PK\x03\x04rest", "d.xlsx: a spreadsheet; save it as CSV"),
+        ("d.tgz", b"\x1f\x8b\x08rest", "d.tgz: a gzip file; unpack it"),
+        ("d.tar", &tar, "d.tar: a tar archive; unpack it"),
+        ("d.7z", b"7z\xbc\xaf\x27\x1crest", "d.7z: a 7z archive; unpack it"),
+        ("d.parquet", b"PAR1rest", "d.parquet: a Parquet file; save it as CSV"),
+    ] {
+        fs::write(at.join(name), bytes).expect("a file");
+        for task in ["classify", "segnet", "language"] {
+            refused(at, &format!("train --task {task} --data {name}"), words);
+        }
+    }
+    fs::create_dir(at.join("downloads")).expect("a directory");
+    fs::write(at.join("downloads/dogs.zip"), b"PK\x03\x04rest").expect("a file");
+    for task in ["classify", "segnet"] {
+        refused(at, &format!("train --task {task} --data downloads"), ": dogs.zip is an archive; unpack it");
+    }
+}
+
+/// Images without any classes are enough for a generator.
+#[test]
+fn a_flat_folder_is_enough_to_generate() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    fs::create_dir(at.join("flat")).expect("a directory");
+    for i in 0..10 {
+        GrayImage::from_pixel(8, 8, Luma([20 * i])).save(at.join(format!("flat/{i}.png"))).expect("a file");
+    }
+    let (out, _) = done(at, "train --task generate --data flat --width 2 --iters 1 --out g");
+    assert!(out.contains("batch 8: all 8 training images, as flat has fewer than 64"), "{out}");
+    refused(at, "train --task classify --data flat", ": 10 images without classes; --task classify needs a folder");
 }

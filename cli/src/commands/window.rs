@@ -59,7 +59,7 @@ const COLUMNS: usize = 80;
 /// # Errors
 /// Data or a method that cannot be used, a batch whose gradients are not finite, the device's.
 pub fn run(arguments: &WindowArguments) -> Result<(), Failure> {
-    let setup = arguments.setup.resolved()?;
+    let mut setup = arguments.setup.for_data().0.resolved()?;
     let steps = arguments.steps.max(1);
     let method = Method::for_steps(&arguments.method, steps).map_err(|error| Failure::at("--method", error))?;
     setup.amp.check(setup.chosen.network()?)?;
@@ -70,6 +70,9 @@ pub fn run(arguments: &WindowArguments) -> Result<(), Failure> {
     let has_loss_scale = matches!(method.scaling, Scaling::Loss(_));
     // With --json only JSON goes to the standard output.
     let data = if arguments.json { setup.load_quietly(arguments.seed) } else { setup.load(arguments.seed) }?;
+    if arguments.setup.batch.is_none() {
+        setup.fit_batch(&*data, 1);
+    }
     let opening = TrainingConfig {
         device: setup.device(),
         threads: arguments.threads,

@@ -1,6 +1,6 @@
 //! Mapping of label values to classes, from `classes.tsv` or from the values that occur.
 
-use super::{Cause, Ignore, tally::Tally};
+use super::{Cause, Ignore, error::few, tally::Tally};
 use std::collections::BTreeMap;
 
 /// Classes of a data set: names, colours, label values and the ignored id.
@@ -166,10 +166,40 @@ impl Classes {
         let many = || Cause::Classes {
             found: values.len(),
             examples: values.iter().take(8).map(|one| written(*one, coloured)).collect(),
+            hint: "; label images that were saved as JPEG, or have smoothed edges, have values that are no classes",
         };
         // More classes than a label can number are an error.
         let classes = Self::new(named, ignored.map(|value| (value, id(value)))).filter(|_| values.len() <= 256);
         classes.ok_or_else(many)
+    }
+
+    /// Returns a question about classes that are lines and single pixels only, as in label images that were saved as
+    /// JPEG once or have smoothed edges.
+    pub(super) fn smoothed(&self, tally: &Tally) -> Option<String> {
+        /// Number of such classes that real data do not have: poles and signs are thin, but few.
+        const MIN_THIN: usize = 3;
+        /// Share of inner pixels of a real class, 1/20. An object of 3 × 3 pixels has 1/9.
+        const PIXELS_PER_INNER: u64 = 20;
+        let seen: Vec<_> = tally
+            .0
+            .iter()
+            .filter(|(value, _)| self.values.0.get(value).is_some_and(|id| Some(*id) != self.ignore))
+            .collect();
+        let thin: Vec<_> = seen.iter().filter(|(_, count)| PIXELS_PER_INNER * count.inner < count.area).collect();
+        if thin.len() < MIN_THIN || 2 * thin.len() < seen.len() {
+            return None;
+        }
+        let coloured = self.values.coloured();
+        let names: Vec<String> = thin.iter().map(|(value, _)| written(**value, coloured)).collect();
+        let area: u64 = thin.iter().map(|(_, count)| count.area).sum();
+        Some(format!(
+            "{} of {} classes are only lines or single pixels, {:.1} % of all ({}): were label images saved as JPEG, or \
+             are their edges smoothed? classes.tsv lists the true classes",
+            thin.len(),
+            seen.len(),
+            100.0 * area as f64 / tally.pixels().max(1) as f64,
+            few(&names)
+        ))
     }
 
     /// Returns a line that lists the classes with their shares, and the ignored value.

@@ -1,7 +1,7 @@
 //! CSV files: rows of numbers with one class each.
 
 use super::{
-    Cause, Classification, Column, DataError, DataOptions, Element, Labelled, LoadNotes,
+    Cause, Classification, Column, DataError, DataOptions, Element, Fingerprint, Labelled, LoadNotes,
     files::{Broken, fifths, parts},
     listing, split_note,
 };
@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Default names of the column with the classes.
-const LABELS: [&str; 3] = ["label", "class", "target"];
+pub(super) const LABELS: [&str; 3] = ["label", "class", "target"];
 
 /// Paths of the CSV file for training, and of those for test and for validation, if there are such.
 pub(super) type Files = (PathBuf, [Option<PathBuf>; 2]);
@@ -52,7 +52,7 @@ struct Table {
 
 /// Loads a data set of rows from CSV files of training, validation and test.
 pub(super) fn load(
-    (path, [test, validation]): &Files, reading: &DataOptions, broken: &mut Broken<'_>,
+    (path, [test_path, validation_path]): &Files, reading: &DataOptions, broken: &mut Broken<'_>,
 ) -> Result<Labelled, DataError> {
     if reading.crop.is_some() {
         return Err(Cause::Option("--crop is for images only".into()).at(path));
@@ -71,8 +71,8 @@ pub(super) fn load(
         }
         Ok(other.rows)
     };
-    let validation = validation.as_ref().filter(|_| reading.validation).map(&mut other).transpose()?;
-    let [train, test] = match test {
+    let validation = validation_path.as_ref().filter(|_| reading.validation).map(&mut other).transpose()?;
+    let [train, test] = match test_path {
         Some(path) => [table.rows, other(path)?],
         None => {
             let parts = fifths(table.rows);
@@ -93,7 +93,8 @@ pub(super) fn load(
     if classes.len() > 256 {
         let found = classes.len();
         classes.truncate(8);
-        return Err(Cause::Classes { found, examples: classes }.at(format!("{}, column {label}", path.display())));
+        let hint = "; --label NAME names another column";
+        return Err(Cause::Classes { found, examples: classes, hint }.at(format!("{}, column {label}", path.display())));
     }
     let columns: Vec<Column> = names.into_iter().enumerate().map(|(at, name)| column(name, at, &train)).collect();
     let part = |rows: &[Row]| Classification {
@@ -114,7 +115,9 @@ pub(super) fn load(
     };
     let validation = validation.filter(|rows| !rows.is_empty()).map(|rows| part(&rows));
     let (train, test) = (part(&train), part(&test));
-    let notes = LoadNotes { taken, left_out: Vec::new() };
+    let files = [Some(path), test_path.as_ref(), validation_path.as_ref()].into_iter().flatten();
+    let files = Some(Fingerprint::measure(path.parent().unwrap_or(path), files)?);
+    let notes = LoadNotes { taken, files, ..LoadNotes::default() };
     Ok(Labelled {
         name: String::new(),
         classes,
@@ -167,8 +170,12 @@ fn column(name: String, at: usize, rows: &[Row]) -> Column {
 fn numbers(record: &StringRecord, places: &[usize], names: &[String]) -> Result<Vec<f64>, String> {
     let number = |(place, name): (&usize, &String)| {
         let word = record.get(*place).unwrap_or("");
-        let number = word.parse::<f64>().ok().filter(|number| number.abs() <= f64::from(f32::MAX));
-        number.ok_or_else(|| format!("{word:?} in the column {name} is not a number"))
+        match word.parse::<f64>() {
+            Ok(number) if number.abs() <= f64::from(f32::MAX) => Ok(number),
+            // 1e300 and above; f64 parses what is larger still as infinite.
+            Ok(number) if !number.is_nan() => Err(format!("{word} in the column {name} is too large for f32")),
+            Ok(_) | Err(_) => Err(format!("{word:?} in the column {name} is not a number")),
+        }
     };
     places.iter().zip(names).map(number).collect()
 }

@@ -126,8 +126,21 @@ pub enum Cause {
         /// Column of the label's first occurrence, from 0.
         column: usize,
     },
-    /// The image file has a format that cannot be read.
-    Format,
+    /// The image file has a format that cannot be read; its name.
+    Format(String),
+    /// The label image is not a PNG file; the name of its format.
+    LabelFormat(String),
+    /// The entry is a pipe, socket or device and not a file.
+    Irregular,
+    /// The files of a directory cannot be used, with the reason.
+    Files(String),
+    /// No file of the data set can be read.
+    NoneReadable {
+        /// Number of files that cannot be read.
+        count: usize,
+        /// First error, with its path.
+        first: Box<DataError>,
+    },
     /// Several files or lines cannot be read.
     Several {
         /// First of the errors, in the order of files or lines.
@@ -139,6 +152,8 @@ pub enum Cause {
     OneClass {
         /// Description of the class that all labels have.
         found: String,
+        /// Description of what was left out; empty for nothing.
+        left_out: String,
     },
     /// The data have more classes than the program supports.
     Classes {
@@ -146,6 +161,8 @@ pub enum Cause {
         found: usize,
         /// Names of some of the classes, for the error message.
         examples: Vec<String>,
+        /// Possible reason and remedy, after a semicolon; may be empty.
+        hint: &'static str,
     },
     /// An option does not apply to these data, with the reason.
     Option(String),
@@ -229,19 +246,37 @@ impl fmt::Display for Cause {
             Self::Png(error) => write!(f, "cannot be decoded as PNG: {error}"),
             Self::Size { expected, of, found } => {
                 write!(f, "{} (rows × columns), unlike {of} ({})", times(found), times(expected))?;
-                if *of == ITS_IMAGE { Ok(()) } else { f.write_str("; --size HxW resizes all images") }
+                if [ITS_IMAGE, ITS_TURNED_IMAGE].contains(of) {
+                    Ok(())
+                } else {
+                    f.write_str("; --size HxW resizes all images")
+                }
             }
-            Self::Format => f.write_str("not a PNG or JPEG image; convert it"),
+            Self::Format(name) => write!(f, "not a PNG or JPEG image but {name}; convert it"),
+            Self::LabelFormat(name) => {
+                let loss = if name == "JPEG" { ", which changes label values" } else { "" };
+                write!(f, "a {name} image{loss}; save label images as PNG")
+            }
+            Self::Irregular => f.write_str("not a file but a pipe, socket or device"),
+            Self::NoneReadable { count: 1, first } => write!(f, "no file can be read: {first}"),
+            Self::NoneReadable { count, first } => {
+                write!(f, "none of {count} files can be read; the first is {first}")
+            }
             Self::Several { first, more } => {
                 write!(f, "{first}; {more} more cannot be read; --skip-broken skips them")
             }
-            Self::OneClass { found } => write!(f, "{found}: training needs at least two classes"),
-            Self::Classes { found, examples } => {
-                write!(f, "{found} different classes ({} …), more than the maximum of 255", examples.join(", "))
+            Self::OneClass { found, left_out } => {
+                write!(f, "{found}: training needs at least two classes")?;
+                if left_out.is_empty() { Ok(()) } else { write!(f, "; left out: {left_out}") }
             }
-            Self::Option(reason) | Self::Sound(reason) | Self::Text(reason) | Self::Boxes(reason) => {
-                f.write_str(reason)
+            Self::Classes { found, examples, hint } => {
+                write!(f, "{found} different classes ({} …), more than the maximum of 255{hint}", examples.join(", "))
             }
+            Self::Option(reason)
+            | Self::Sound(reason)
+            | Self::Text(reason)
+            | Self::Boxes(reason)
+            | Self::Files(reason) => f.write_str(reason),
             Self::Label { value, known, image, row, column } => {
                 write!(f, "label {value} ")?;
                 image.map_or(Ok(()), |image| write!(f, "in image {image} "))?;
@@ -273,6 +308,7 @@ impl Error for Cause {
             Self::Image(error) => Some(error),
             Self::Png(error) => Some(error),
             Self::Several { first, .. } => Some(first),
+            Self::NoneReadable { first, .. } => Some(first),
             _ => None,
         }
     }
@@ -280,6 +316,8 @@ impl Error for Cause {
 
 /// Name of the object whose size a label image must have.
 pub(super) const ITS_IMAGE: &str = "its image";
+/// Name of that object if its file is shown turned.
+pub(super) const ITS_TURNED_IMAGE: &str = "its image after the turn that its EXIF orientation asks for";
 
 /// Joins sizes, as in `2 × 3 × 4`.
 fn times<T: fmt::Display>(sizes: &[T]) -> String {
@@ -287,7 +325,7 @@ fn times<T: fmt::Display>(sizes: &[T]) -> String {
 }
 
 /// Returns the first names of a list and the number of the others.
-fn few(names: &[String]) -> String {
+pub(super) fn few(names: &[String]) -> String {
     const MAX_NAMES: usize = 5;
     match names.len() {
         0 => "nothing".into(),

@@ -1,13 +1,11 @@
 //! Loading of data sets for classification from their files, whose kind is recognised.
 
 use super::{
-    Broken, Cause, Classes, Classification, DataError, DataOptions, Ignore, LABELLED, Labelled, LoadNotes, cifar,
-    classes, classify, csv_rows, digits, folders, images, listing, name, packed, parted, tally::Tally,
+    Broken, Cause, Classes, Classification, DataError, DataOptions, Fingerprint, Ignore, LABELLED, Labelled, LoadNotes,
+    cifar, classes, classify, csv_rows, digits, folders, images, layout_hint::not_a_data_set, listing,
+    lists::read_text, name, packed, parted, tally::Tally,
 };
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// Files with the names of classes, one a line. (CIFAR brings the first.)
 const NAMES: [&str; 2] = ["batches.meta.txt", "classes.txt"];
@@ -19,8 +17,9 @@ impl Labelled {
     ///   Names of classes stand in `batches.meta.txt` or `classes.txt`, one a line; without such a file they are
     ///   numbers: 0 to the largest label if more than half of these occur, else those that do;
     /// - a directory with a folder of PNG or JPEG images for each class, which is called after it, or `train` and `test`
-    ///   (or `val`, `valid`, `validation`) with such folders; without a test set every fifth image of a class is for
-    ///   scores. All grey images have one channel, others three; 16 bits are reduced to 8, transparency is left out;
+    ///   (or `val`, `valid`, `validation`, in capitals or not) with such folders; without a test set every fifth image
+    ///   of a class is for scores;
+    /// - a directory of images with a CSV file of their names and classes; `train.csv` and `test.csv` are parts. All grey images have one channel, others three; 16 bits are reduced to 8, transparency is left out;
     /// - a CSV file, or a directory with one, or with `train.csv` and `test.csv`: a line of names, then lines of
     ///   numbers, with the class in the column that [`DataOptions::label`] says. Commas, semicolons or tabs separate
     ///   them. A column without a name is left out. Numbers become (x − mean)/deviation of their column in training.
@@ -37,24 +36,24 @@ impl Labelled {
             .at(path));
         }
         let mut broken = Broken::new(reading);
-        // A table in a folder of images describes the images, unless it is requested explicitly.
         let asked = path.is_file() || reading.label.is_some();
-        let images = if asked { None } else { Self::images(path, reading, &mut broken)? };
+        let images = if path.is_file() { None } else { Self::images(path, reading, &mut broken)? };
         let mut data = match (images, csv_rows::files(path)?) {
             (Some(images), _) => images,
             (None, Some(files)) => csv_rows::load(&files, reading, &mut broken)?,
             (None, None) if asked => {
                 return Err(Cause::Option("--label is for CSV files, and this data set has none".into()).at(path));
             }
-            (None, None) => return Err(Cause::Layout { expected: LABELLED, found: listing(path)? }.at(path)),
+            (None, None) => return Err(not_a_data_set(path, LABELLED, listing(path)?)),
         };
         data.name = name(path);
         let mut counts = vec![0_usize; data.classes.len()];
         data.train.labels.iter().for_each(|label| counts[*label as usize] += 1);
         let described = described(&data.classes, &counts);
         if !reading.without_classes && counts.iter().filter(|count| **count > 0).count() < 2 {
-            return Err(Cause::OneClass { found: described }.at(path));
+            return Err(Cause::OneClass { found: described, left_out: broken.lines().join("; ") }.at(path));
         }
+        data.notes.doubts.extend(too_many_classes(&data).filter(|_| !reading.without_classes));
         data = data.cropped(reading);
         let count = |part: &Classification| part.count;
         let taken = &mut data.notes.taken;
@@ -68,12 +67,15 @@ impl Labelled {
     /// Loads a directory of images with one class each; `None` if it has none.
     fn images(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
         let found = listing(dir)?;
-        if images::labelled(dir) {
+        if reading.label.is_none() && images::labelled(dir) {
             return Err(Cause::Option("images with label images; use --task segnet".into()).at(dir));
         }
         let cifar = found.iter().any(|name| name.starts_with("data_batch_"));
         if !cifar && !found.iter().any(|name| name.starts_with("train-images-idx")) {
             return folders::load(dir, reading, broken);
+        }
+        if reading.label.is_some() {
+            return Ok(None);
         }
         if reading.size.is_some() {
             return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(dir));
@@ -141,7 +143,11 @@ impl Labelled {
             part.classes = classes.len();
         }
         let [mean, deviation] = train.spread()?.mean_and_deviation();
-        let (channels, columns, notes) = (None, Vec::new(), LoadNotes::default());
+        let (channels, columns) = (None, Vec::new());
+        let packed =
+            |name: &&String| name.contains("-idx") || name.contains("_batch") || NAMES.contains(&name.as_str());
+        let files: Vec<PathBuf> = found.iter().filter(packed).map(|name| dir.join(name)).collect();
+        let notes = LoadNotes { files: Some(Fingerprint::measure(dir, &files)?), ..LoadNotes::default() };
         Ok(Some(Self {
             name: String::new(),
             classes,
@@ -173,6 +179,21 @@ impl Labelled {
     }
 }
 
+/// Returns a question about classes with less than two samples each: they may be numbers to predict, or names.
+fn too_many_classes(data: &Labelled) -> Option<String> {
+    /// Number of classes below which small examples may have as few samples.
+    const MIN_CLASSES: usize = 8;
+    let validation = data.validation.as_ref().map_or(0, |part| part.count);
+    let (count, classes) = (data.train.count + data.test.count + validation, data.classes.len());
+    let rows = !data.columns.is_empty();
+    let (samples, remedy) = if rows {
+        ("rows", "are they names or numbers to predict? --label NAME names another column")
+    } else {
+        ("images", "do their names or folders name single images?")
+    };
+    (classes >= MIN_CLASSES && 2 * classes > count).then(|| format!("{classes} classes in {count} {samples}: {remedy}"))
+}
+
 /// Returns a line with the number of training images of each class.
 fn described(names: &[String], counts: &[usize]) -> String {
     const MAX_CLASSES: usize = 16;
@@ -186,13 +207,9 @@ fn described(names: &[String], counts: &[usize]) -> String {
 
 fn names(dir: &Path) -> Result<Option<(PathBuf, Vec<String>)>, DataError> {
     for path in NAMES.map(|name| dir.join(name)) {
-        match fs::read_to_string(&path) {
-            Ok(text) => {
-                let names = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(256);
-                return Ok(Some((path, names.map(str::to_owned).collect())));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Cause::Io(error).at(path)),
+        if let Some(text) = read_text(&path)? {
+            let names = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(256);
+            return Ok(Some((path, names.map(str::to_owned).collect())));
         }
     }
     Ok(None)

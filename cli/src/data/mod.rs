@@ -13,10 +13,14 @@ mod decode;
 mod digits;
 mod error;
 mod files;
+mod fingerprint;
 mod folders;
 mod idx;
+mod image_table;
 mod images;
 mod labelled;
+mod layout_hint;
+mod lists;
 mod load_labelled;
 mod options;
 mod packed;
@@ -39,9 +43,11 @@ pub use crop::Whole;
 pub use csv_rows::rows;
 pub use decode::Form;
 pub use error::{Cause, DataError};
+pub use fingerprint::Fingerprint;
 pub use gradscale::data::{Order, Random, Sample};
 pub use idx::Idx;
 pub use labelled::{Column, Labelled};
+pub use layout_hint::{check_file, is_table};
 pub use options::{DataOptions, IMAGES, Ignore, Languages, Meant, Size};
 pub use pascal_voc::{Boxed, Pictured, Shown};
 pub use speech::{Sound, Spectra, Speech, Spoken};
@@ -51,7 +57,12 @@ pub use text::{BEGIN, Buckets, END, PAD_TOKEN, PIECES, Pair, Parallel, Pieces, l
 pub use text_corpus::{Corpus, Tokens, Vocabulary, text};
 
 use files::Broken;
-use std::{fs, path::Path};
+use split::Loaded;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use table::TABLE;
 use tally::Tally;
 
 /// Data set for segmentation: images with a class for every pixel.
@@ -85,18 +96,34 @@ pub struct Segmentation {
 pub struct LoadNotes {
     /// Descriptions of how the files were interpreted: classes, splits, columns.
     pub taken: Vec<String>,
-    /// Files that were skipped, each with the reason.
+    /// Files and folders that were left out, each with the reason.
     pub left_out: Vec<String>,
+    /// Questions about data that can be read but look like a mistake.
+    pub doubts: Vec<String>,
+    /// Names and sizes of the files that were read; `None` for synthetic data.
+    pub files: Option<Fingerprint>,
+    /// First training image, if images are files.
+    pub first: Option<PathBuf>,
+}
+
+impl LoadNotes {
+    /// Returns one line about all that was left out, if anything was.
+    #[must_use]
+    pub fn left_out_line(&self) -> Option<String> {
+        (!self.left_out.is_empty()).then(|| format!("left out: {}", self.left_out.join("; ")))
+    }
 }
 
 /// Expected layout of a directory for segmentation, for error messages.
 const LAYOUTS: &str = "images/{train,test}/*.png|jpg with labels/{train,test}/*.png, or {train,test}/images and \
-                       {train,test}/labels, or images and labels (or masks) without a test set, or \
+                       {train,test}/labels, or images and labels (or masks) without a test set, or JPEGImages, \
+                       SegmentationClass and ImageSets/Segmentation, or \
                        train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test; a folder \
                        for each class is for --task classify";
 
 /// Expected layout of images with one class each, for error messages.
-const LABELLED: &str = "a folder with images for each class, or train and test with such folders, or \
+const LABELLED: &str = "a folder with images for each class, or train and test with such folders, or images with a \
+                        table of file names and classes, or \
                         train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz] and the same for t10k or test, \
                         or data_batch_1.bin … and test_batch.bin, or train.csv and test.csv, or a CSV file; for \
                         images with label images use --task segnet";
@@ -109,9 +136,11 @@ impl Segmentation {
     /// - image files `images/{train,test}/STEM.jpg|png` with label images `labels/{train,test}/STEM.png`, or the same
     ///   as `{train,test}/images` and `{train,test}/labels`; `train.txt` and `test.txt`, if they are there, say which
     ///   and in what order. `masks` and `annotations` may stand for `labels`, and `STEM_mask.png` for `STEM.png`;
-    /// - the same without `train` and `test`: then the two lists tell them apart, or every fifth image is for scores.
+    /// - the same without `train` and `test`: then the two lists tell them apart, or those of `ImageSets/Segmentation`,
+    ///   or every fifth image is for scores. Names in lists may have a suffix, a folder or more columns.
     ///
-    /// Without a test split, `val`, `valid` or `validation` stands for it; beside one, it is for the scores of a
+    /// Names of folders may have capitals; `training` and `testing` stand for `train` and `test`. Without a test split,
+    /// `val`, `valid` or `validation` stands for it; beside one, it is for the scores of a
     /// training under way, where [`DataOptions::validation`] asks for these. Label images are PNG: grey or palettes of
     /// 1 to 16 bits, whose values (of a palette the indices) are labels as they are in the file, or R G B, which is
     /// read as grey where all three are alike, and otherwise every colour is a label.
@@ -144,6 +173,9 @@ impl Segmentation {
         }
         let mut broken = Broken::new(reading);
         let packed = |name: &String| name.starts_with("train-images-idx4-ubyte");
+        let readable = |loaded: Option<Loaded>, part: &str| {
+            loaded.ok_or_else(|| Cause::Files(format!("no images for {part} can be read")).at(dir))
+        };
         let (train, validation, test, told) = if found.iter().any(packed) {
             if reading.size.is_some() {
                 return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(dir));
@@ -153,17 +185,24 @@ impl Segmentation {
             let validation = validation.map(|name| packed::split(dir, name, reading)).transpose()?;
             (packed::split(dir, "train", reading)?, validation, packed::split(dir, test, reading)?, true)
         } else if let Some(pairs) = images::pairs(dir, reading, &mut broken)? {
-            let train = images::split(pairs.train, reading, &mut broken)?;
-            let validation = pairs.validation.map(|pairs| images::split(pairs, reading, &mut broken)).transpose()?;
-            (train, validation, images::split(pairs.test, reading, &mut broken)?, pairs.told)
+            let train = images::split(pairs.train, reading, &mut broken);
+            let validation = pairs.validation.and_then(|pairs| images::split(pairs, reading, &mut broken));
+            let test = images::split(pairs.test, reading, &mut broken);
+            let count = |part: &Option<Loaded>| part.as_ref().map_or(0, |part| part.split.count);
+            broken.check([&train, &validation, &test].map(count).iter().sum(), dir)?;
+            let (train, test) = (readable(train, "training")?, readable(test, "evaluation")?);
+            (train, validation, test, pairs.told)
         } else {
-            return Err(Cause::Layout { expected: LAYOUTS, found }.at(dir));
+            return Err(layout_hint::not_a_data_set(dir, LAYOUTS, found));
         };
+        let paths = train.files.iter().chain(validation.iter().flat_map(|part| &part.files)).chain(&test.files);
+        let (files, first) = (Some(Fingerprint::measure(dir, paths)?), train.files.first().cloned());
         let mut tally = train.tally.clone();
         for other in validation.iter().chain([&test]) {
             other.tally.0.iter().for_each(|(value, count)| tally.add(0, &Tally([(*value, *count)].into())));
         }
         let classes = Classes::read(dir, &tally, reading.ignore)?;
+        let doubts = if dir.join(TABLE).exists() { None } else { classes.smoothed(&tally) };
         let expected = [train.split.height, train.split.width];
         for other in validation.iter().chain([&test]) {
             let found = [other.split.height, other.split.width];
@@ -177,7 +216,7 @@ impl Segmentation {
         let described = classes.described(&tally);
         let learnt = counts.0.keys().filter(|id| classes.ignore.map(u32::from) != Some(**id)).count();
         if learnt < 2 {
-            return Err(Cause::OneClass { found: described }.at(dir));
+            return Err(Cause::OneClass { found: described, left_out: broken.lines().join("; ") }.at(dir));
         }
         let mut taken = vec![format!("{}: {described}", name(dir))];
         if !told {
@@ -194,7 +233,7 @@ impl Segmentation {
             train,
             validation,
             test,
-            notes: LoadNotes { taken, left_out: broken.lines() },
+            notes: LoadNotes { taken, left_out: broken.lines(), doubts: doubts.into_iter().collect(), files, first },
         })
     }
 

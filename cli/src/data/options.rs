@@ -49,7 +49,8 @@ pub struct DataOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u16>,
-    /// Skips files, or lines of a CSV file, that cannot be read, and lists them. By default such a file is an error.
+    /// Skips files, or lines of a CSV file, that cannot be read. A line counts them and names the first. By default such
+    /// a file is an error.
     #[arg(long)]
     pub skip_broken: bool,
     /// For generators: a checkpoint of `gradscale train --task classify` on the same data, whose outputs compare

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 pub(super) fn find(dir: &Path, name: &str) -> Result<PathBuf, DataError> {
     let plain = dir.join(name);
     let packed = dir.join(format!("{name}.gz"));
-    if plain.exists() {
+    if plain.is_file() {
         Ok(plain)
-    } else if packed.exists() {
+    } else if packed.is_file() {
         Ok(packed)
     } else {
         Err(Cause::Missing(format!("{name}.gz is missing too")).at(plain))
@@ -49,5 +49,6 @@ pub(super) fn split(dir: &Path, name: &str, reading: &DataOptions) -> Result<Loa
         tally.add(image, &Tally::count(labels.iter().map(|label| u32::from(*label))));
     }
     let split = Split { count, height, width, images, labels };
-    Ok(Loaded { split, labels_from: vec![labels_path], tally, keep: false })
+    let files = vec![images_path, labels_path.clone()];
+    Ok(Loaded { split, labels_from: vec![labels_path], files, tally, keep: false })
 }

@@ -67,6 +67,8 @@ pub(super) struct Loaded {
     pub(super) split: Split,
     /// Paths of the files of the labels: one for all, or one for each image.
     pub(super) labels_from: Vec<PathBuf>,
+    /// Paths of all files of the split, the first image first.
+    pub(super) files: Vec<PathBuf>,
     /// Counts of all label values in the split.
     pub(super) tally: Tally,
     /// True if the labels are kept in memory.

@@ -3,9 +3,13 @@
 use super::{
     Cause, DataError, Ignore,
     classes::{Classes, IGNORED, Values, chosen, colour, colour_value, coloured},
+    lists::read_text,
     tally::Tally,
 };
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, path::Path};
+
+/// Name of the table of classes.
+pub(super) const TABLE: &str = "classes.tsv";
 
 /// Parsed line of `classes.tsv`: a class's name and colour.
 #[derive(Clone, Debug)]
@@ -104,16 +108,13 @@ impl Table {
 impl Classes {
     /// Reads the classes of a directory from `classes.tsv`, or infers them from the labels.
     pub(super) fn read(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
-        let path = dir.join("classes.tsv");
-        match fs::read_to_string(&path) {
-            Ok(text) => {
+        let path = dir.join(TABLE);
+        match read_text(&path)? {
+            Some(text) => {
                 let table = Table::parse(&text).and_then(|table| table.classes(ignore, coloured(tally)));
                 table.map_err(|(line, reason)| Cause::Table { line, reason }.at(path))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Self::seen(tally, ignore).map_err(|cause| cause.at(dir))
-            }
-            Err(error) => Err(Cause::Io(error).at(path)),
+            None => Self::seen(tally, ignore).map_err(|cause| cause.at(dir)),
         }
     }
 

@@ -12,11 +12,11 @@ pub use size::{NetworkSize, Sizes};
 
 use crate::{
     Failure,
-    data::DataOptions,
+    data::{DataOptions, check_file, is_table},
     device::Device,
     optimizer::{Recipe, Rule, Updates},
     output,
-    tasks::{Dataset, LossDivisor, Network, Settings, Task},
+    tasks::{Dataset, LossDivisor, Net, Network, Settings, Task},
 };
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -29,20 +29,24 @@ For segnet, a directory of images with a class for every pixel:
 - {train,test}/images/NAME.png|jpg and {train,test}/labels/NAME.png
 - images/ and labels/ without these: every fifth image is held out
   for evaluation, or train.txt and test.txt list the names
+- JPEGImages/, SegmentationClass/ and ImageSets/Segmentation/ (VOC)
 - train-images-idx4-ubyte[.gz], train-labels-idx3-ubyte[.gz], and
   the same for test
 labels may be named masks or annotations, NAME.png NAME_mask.png,
-and test val. If both val and test exist, --eval-every uses val.
+train training, and test testing, val or validation, in capitals
+too. If both val and test exist, --eval-every uses val.
 classes.tsv (id, name, r, g, b, separated by tabs) lists the classes.
 For classify, images with one class each:
 - CLASS/*.png|jpg: a folder for each class; every fifth image is
   held out for evaluation
 - train/CLASS/*.png|jpg and test/CLASS/*.png|jpg (ImageNet's: train
   and val, with --crop 224 for images of any size)
+- images and a CSV file of their names and classes (labels.csv, or
+  train.csv and test.csv)
 - train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], and
   the same for t10k or test (MNIST)
 - data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
-or, with --network mlp, rows of numbers with one class each:
+or rows of numbers with one class each, for --network mlp:
 - a file NAME.csv, of which every fifth line is held out, or a
   directory with train.csv and test.csv: a header line, then lines
   of numbers with a class in one column
@@ -63,7 +67,7 @@ For detect, images with boxes in PASCAL VOC's layout:
   in one folder of it; ImageSets/Main/{train,val,trainval,test}.txt
   list the names, or every fifth image is held out
 For generate, images in the layouts of classify, whose classes are
-ignored. Images smaller than the network's output are centred and
+ignored, or in one folder. Images smaller than the network's output are centred and
 padded with black.
 Images and label images have one channel or three, of 8 or 16 bits.";
 
@@ -82,7 +86,7 @@ pub struct Setup {
     #[serde(flatten)]
     pub reading: DataOptions,
     /// Number of images, recordings, sentences or windows in a batch [default: 8 for segnet and detect, 64 for classify
-    /// and generate, 32 for translate, 16 for speech and language]
+    /// and generate, 32 for translate, 16 for speech and language; at most the number of training samples]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
     /// Optimizer options.
@@ -137,6 +141,34 @@ impl Setup {
         self.device.unwrap_or(Device::Cpu)
     }
 
+    /// Returns the settings with the network that reads the data, if none is chosen and the task's own does not, and a
+    /// note about it.
+    #[must_use]
+    pub fn for_data(&self) -> (Self, Option<String>) {
+        let mut setup = self.clone();
+        let table = |path: &PathBuf| is_table(path, &self.reading);
+        let chosen = self.chosen.net.is_some() || self.task() != Task::Classify;
+        if chosen || !self.data.as_ref().is_some_and(table) {
+            return (setup, None);
+        }
+        let usual = self.chosen.net();
+        setup.chosen.net = Some(Net::Mlp);
+        (setup, Some(format!("rows of numbers: --network {} ({usual} is for images)", Net::Mlp)))
+    }
+
+    /// Lowers the default batch size to the number of training samples, rounded down to a multiple of `parts`; returns
+    /// a note if it did.
+    pub fn fit_batch(&mut self, data: &dyn Dataset, parts: usize) -> Option<String> {
+        let ([count, _], usual) = (data.counts(), self.batch());
+        let fitting = count - count % parts.max(1);
+        if usual <= count || fitting == 0 {
+            return None;
+        }
+        self.batch = Some(fitting);
+        let (noun, all) = (self.task().kind().sample_noun(), if fitting == count { "all " } else { "" });
+        Some(format!("batch {fitting}: {all}{fitting} training {noun}, as {} has fewer than {usual}", data.name()))
+    }
+
     /// Loads the data, and prints notes about how files were interpreted.
     ///
     /// # Errors
@@ -144,7 +176,8 @@ impl Setup {
     pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let data = self.load_quietly(seed)?;
         let notes = data.notes();
-        notes.left_out.iter().for_each(|line| eprintln!("gradscale: {}", Failure::plain(line)));
+        notes.left_out_line().iter().for_each(|line| output::warn(&Failure::plain(line)));
+        notes.doubts.iter().for_each(|line| output::warn(&Failure::at(format_args!("warning: {}", data.name()), line)));
         notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         Ok(data)
     }
@@ -166,6 +199,7 @@ impl Setup {
         if let Some((option, _)) = only.into_iter().find(|(_, given)| *given && self.task() != Task::Language) {
             return Err(Failure::at(option, "is for --task language"));
         }
+        self.data.as_deref().map_or(Ok(()), check_file)?;
         let data = self.task().kind().load(self.data.as_deref(), &self.reading(), seed)?;
         data.check_network(network.net)?;
         Ok(data)

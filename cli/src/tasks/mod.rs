@@ -140,6 +140,19 @@ pub trait TaskSpec {
     /// No CPU.
     fn layers(&self, network: Network, method: Method) -> Result<Vec<PlanRow>, Failure>;
 
+    /// Returns true for a file that is part of a data set of this task, for tasks that do not record their files.
+    fn is_data_file(&self, _path: &Path) -> bool {
+        false
+    }
+
+    /// Returns true if a network can train on images of this many rows, columns and channels.
+    ///
+    /// # Errors
+    /// No CPU.
+    fn takes_size(&self, _network: Network, _image: [usize; 3]) -> Result<bool, Failure> {
+        Ok(true)
+    }
+
     /// Opens a trained network on a device, with weights from `fill`.
     ///
     /// # Errors
@@ -163,6 +176,11 @@ pub trait Dataset: fmt::Debug {
 
     /// Returns the rows and columns of a training image, in pixels.
     fn size(&self) -> [usize; 2];
+
+    /// Returns the number of values of a pixel.
+    fn channels(&self) -> usize {
+        3
+    }
 
     /// Returns the numbers of training and test samples.
     fn counts(&self) -> [usize; 2];
@@ -220,7 +238,38 @@ impl dyn Dataset + '_ {
             let cause = format!("{} has only {count} training {what}; choose at most that", self.name());
             return Err(Failure::at(format_args!("--batch {batch}"), cause));
         }
+        self.check_size(settings.network)?;
         self.optimizer(settings).map(drop)
+    }
+
+    /// Checks that the images are large enough for the network.
+    ///
+    /// # Errors
+    /// Images that are too small, by the first file and with the least size.
+    fn check_size(&self, network: Network) -> Result<(), Failure> {
+        /// Rows and columns from which on every network works: the largest minimum, of Inception v3, is 75.
+        const SAFE_SIDE: usize = 128;
+        /// Channels of the network that is recorded: sizes of images do not depend on them.
+        const CHANNELS: usize = 1;
+        let (kind, [height, width]) = (network.net.task().kind(), self.size());
+        if height.min(width) >= SAFE_SIDE {
+            return Ok(());
+        }
+        let network = Network { width: CHANNELS, ..network };
+        if kind.takes_size(network, [height, width, self.channels()])? {
+            return Ok(());
+        }
+        let takes = |side: usize| kind.takes_size(network, [side, side, self.channels()]);
+        let mut sides = (height.min(width) + 1..=SAFE_SIDE).map(|side| takes(side).map(|takes| (side, takes)));
+        let least = sides.find_map(|side| side.map(|(side, takes)| takes.then_some(side)).transpose()).transpose()?;
+        let place =
+            self.notes().first.as_ref().map_or_else(|| self.name().to_owned(), |path| path.display().to_string());
+        let least = least.unwrap_or(SAFE_SIDE);
+        let cause = format!(
+            "{height} × {width} (rows × columns) is too small for {}, which takes images of at least {least} × {least}",
+            network.net
+        );
+        Err(Failure::at(place, cause).hint(&format!("--size {least}x{least} enlarges all images")))
     }
 }
 

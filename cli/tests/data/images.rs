@@ -54,7 +54,7 @@ fn image_files_that_do_not_fit() {
     );
     refused(unpacked_but("images/train/a.jpg", &rgb()), image, "another image has the same name");
     refused(unpacked_but("train.txt", b"a\nz\n"), "images/train/z", "missing; train.txt lists it");
-    refused(unpacked_but("test.txt", b"\n"), "images/test", "no images");
+    refused(unpacked_but("test.txt", b"\n"), "test.txt", "no names; write the name of an image in each line");
     refused(unpacked_but("images/train/d\n.png", &rgb()), "labels/train/d\n.png", "d\\n.png");
     refused(unpacked_but(image, b"GIF89a"), image, "cannot be decoded: ");
     refused(unpacked_but(image, b""), image, "cannot be decoded: ");

@@ -5,6 +5,7 @@ mod files;
 mod folders;
 mod idx;
 mod images;
+mod layouts;
 mod masks;
 mod mutated;
 mod numbers;

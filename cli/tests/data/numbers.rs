@@ -66,7 +66,7 @@ fn tables_that_are_wrong() {
         ("a,b\n", "no images"),
         ("a,b\n1,x\n,y\n", "line 3: \"\" in the column a is not a number"),
         ("a,b\n1,x\nNaN,y\n", "line 3: \"NaN\" in the column a is not a number"),
-        ("a,b\n1,x\n1e39,y\n", "line 3: \"1e39\" in the column a is not a number"),
+        ("a,b\n1,x\n1e39,y\n", "line 3: 1e39 in the column a is too large for f32"),
         ("a,b\n1,x\n2,\n", "line 3: no class in the column b"),
         ("a,b\n1,x\n2\n3,4,5\n", "line 3: 1 values, expected 2; 1 more cannot be read; --skip-broken"),
         ("a,b\n1,x\n1,x\n1,x\n1,x\n1,x\n", "one class, for training: x 4: training needs at least two"),

@@ -102,8 +102,8 @@ fn methods_help() -> String {
 impl Compare {
     /// Returns these arguments with the task's defaults filled in.
     fn resolved(&self) -> Result<Self, Failure> {
-        let mut all = self.clone();
-        all.setup.updates = self.setup.recipe(self.iters)?.said();
+        let mut all = Self { setup: self.setup.for_data().0, ..self.clone() };
+        all.setup.updates = all.setup.recipe(self.iters)?.said();
         all.setup = all.setup.resolved()?;
         all.setup.reading.validation = self.eval_every != 0;
         all.pixels = Some(self.divisor());

@@ -29,16 +29,21 @@ use std::{path::Path, time::Instant};
 /// # Errors
 /// Data that cannot be read, a device that fails, results that cannot be written.
 pub fn run(arguments: &Compare) -> Result<(), Failure> {
-    let cases = arguments.cases()?;
-    let loaded = |case: &Compare| {
+    let mut cases = arguments.cases()?;
+    let loaded = |case: &mut Compare| {
         case.setup.amp.check(case.setup.chosen.network()?)?;
         let data = case.setup.load(case.seed)?;
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        if arguments.setup.batch.is_none()
+            && let Some(line) = case.setup.fit_batch(&*data, 1)
+        {
+            output::print(&format!("{line}\n"))?;
+        }
         // Data that do not fit are reported before a directory is created.
         data.check(&case.setup.settings(case.divisor(), case.iters)?)?;
         Ok(data)
     };
-    let data = cases.iter().map(loaded).collect::<Result<Vec<Box<dyn Dataset>>, Failure>>()?;
+    let data = cases.iter_mut().map(loaded).collect::<Result<Vec<Box<dyn Dataset>>, Failure>>()?;
     let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
     let runs: usize = cases.iter().map(|case| case.all_seeds().len() * case.methods.0.len()).sum();
     let bar = output::progress(arguments.iters * runs as u64);

@@ -94,9 +94,15 @@ pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
 
 fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     let (out, given) = (arguments.out.as_deref(), &arguments.plan);
-    let plan = given.fresh().begun(group)?;
+    let mut fresh = given.fresh();
+    let (setup, network) = fresh.setup.for_data();
+    fresh.setup = setup;
+    let plan = fresh.begun(group)?;
     let data = load(&plan, group)?;
+    let (plan, batch) = plan.with_data(&*data, given)?;
     if group.rank() == 0 {
+        let notes = network.iter().chain(&batch);
+        notes.into_iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         if let Some(warning) = plan.method()?.growth_warning(plan.iters()) {
             output::warn(&Failure::at(format_args!("--method {}", plan.method), warning));
@@ -163,6 +169,7 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
     let plan = plan.begun(group)?;
     let (iteration, iters) = (found.iteration, plan.iters());
     let data = load(&plan, group)?;
+    let plan = plan.with_same_data(&*data)?;
     let mut run = plan.open(&*data, false, group)?;
     route(&*run, group)?;
     let plan = &measured(&plan, &*run, group)?;

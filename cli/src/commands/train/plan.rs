@@ -2,6 +2,7 @@
 
 use crate::{
     Failure,
+    data::Fingerprint,
     optimizer::Schedule,
     rule_versions,
     setup::Setup,
@@ -88,6 +89,10 @@ pub(crate) struct Plan {
     /// longer.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     pub(super) trace: Option<PathBuf>,
+    /// Names and sizes of the files of the data set; `None` for synthetic data and in checkpoints of earlier versions.
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data_files: Option<Fingerprint>,
 }
 
 /// Setting of the engine that the command line gives by its name.
@@ -170,6 +175,49 @@ impl Plan {
             None => None,
         };
         Ok(plan)
+    }
+
+    /// Returns the settings with the fingerprint of the data's files, and with a batch that the data have if the user
+    /// chose none; with a note about the latter.
+    ///
+    /// # Errors
+    /// Files that can no longer be read.
+    pub fn with_data(mut self, data: &dyn Dataset, given: &Self) -> Result<(Self, Option<String>), Failure> {
+        self.data_files = self.measure_files(data)?;
+        let parts = self.micro_batches.map_or(1, |parts| parts as usize);
+        let note = if given.setup.batch.is_none() { self.setup.fit_batch(data, parts) } else { None };
+        Ok((self, note))
+    }
+
+    /// Returns the fingerprint of the data's files; `None` for synthetic data.
+    fn measure_files(&self, data: &dyn Dataset) -> Result<Option<Fingerprint>, Failure> {
+        let kind = self.setup.task().kind();
+        Ok(match (data.notes().files, &self.setup.data) {
+            (None, Some(path)) => Some(Fingerprint::measure_path(path, |path| kind.is_data_file(path))?),
+            (files, _) => files,
+        })
+    }
+
+    /// Returns the settings of a resume on these data, which must have the files of the training's start.
+    ///
+    /// # Errors
+    /// Files that were added, removed, renamed or changed in size.
+    pub fn with_same_data(mut self, data: &dyn Dataset) -> Result<Self, Failure> {
+        let found = self.measure_files(data)?;
+        if let (Some(begun), Some(found), Some(path)) = (self.data_files, found, &self.setup.data)
+            && begun != found
+        {
+            let how = if begun.files == found.files {
+                format!("names, order or sizes of its {} files", found.files)
+            } else {
+                format!("{} files then, {} now", begun.files, found.files)
+            };
+            let cause = format!("changed since this training began ({how}); restore the files");
+            return Err(Failure::file(path, cause).hint("or start a new training from its weights with --weights"));
+        }
+        // Checkpoints of earlier versions do not have it.
+        self.data_files = self.data_files.or(found);
+        Ok(self)
     }
 
     /// Checks that the batch is divisible into the micro-batches and that each rank has one.

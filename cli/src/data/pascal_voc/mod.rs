@@ -117,7 +117,8 @@ impl Boxed {
             return Err(Cause::Boxes("the training images have no boxes".into()).at(&root));
         }
         taken.insert(0, format!("{}: {boxes} boxes of {} classes ({})", name(dir), classes.len(), classes.join(", ")));
-        let notes = LoadNotes { taken, left_out: broken.lines().into_iter().chain(lines).collect() };
+        let notes =
+            LoadNotes { taken, left_out: broken.lines().into_iter().chain(lines).collect(), ..LoadNotes::default() };
         Ok(Self { name: name(dir), classes, train, validation, test, notes })
     }
 
@@ -291,7 +292,7 @@ impl Found {
             match object.shares(size).map_err(wrong)? {
                 Some(corners) => truths.push(Truth { class: class + 1, corners, difficult: object.difficult }),
                 None => lines.push(format!(
-                    "skipped: {}: line {}: the box of {} has no area",
+                    "{}: line {}: the box of {} has no area",
                     self.xml.display(),
                     object.line,
                     object.class

@@ -120,7 +120,7 @@ impl Speech {
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let letters = letters([&train, &test].into_iter().chain(&validation));
         taken.insert(0, format!("{}: {} letters, sampled at {rate} Hz", name(dir), letters.len()));
-        let notes = LoadNotes { taken, left_out: broken.lines() };
+        let notes = LoadNotes { taken, left_out: broken.lines(), ..LoadNotes::default() };
         Ok(Self { name: name(dir), letters, rate, frequencies, train, validation, test, notes })
     }
 

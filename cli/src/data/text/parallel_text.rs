@@ -142,8 +142,7 @@ impl Parallel {
                 let why = if why.is_empty() { String::new() } else { format!(": {}", why.join(", ")) };
                 return Err(Cause::Option(format!("no sentences for {part}{why}")));
             }
-            left_out
-                .extend(why.map(|(count, why)| format!("skipped: {count} of {all} pairs of the {part} set, {why}")));
+            left_out.extend(why.map(|(count, why)| format!("{count} of {all} pairs of the {part} set, {why}")));
             Ok(kept)
         };
         let (train, test) = (keep("training", train)?, keep("test", test)?);
@@ -151,7 +150,15 @@ impl Parallel {
         let [source, target] = pieces.each_ref().map(Pieces::count);
         let found = format!("{name}: {} pairs, {languages}, vocabularies of {source} and {target} tokens", train.len());
         taken.insert(0, found);
-        Ok(Self { name, languages, pieces, train, validation, test, notes: LoadNotes { taken, left_out } })
+        Ok(Self {
+            name,
+            languages,
+            pieces,
+            train,
+            validation,
+            test,
+            notes: LoadNotes { taken, left_out, ..LoadNotes::default() },
+        })
     }
 }
 

@@ -152,7 +152,7 @@ impl Corpus {
                 return Err(Cause::Text(words).at(path));
             }
         }
-        Ok(Self { notes: LoadNotes { taken, left_out: Vec::new() }, ..corpus })
+        Ok(Self { notes: LoadNotes { taken, ..LoadNotes::default() }, ..corpus })
     }
 
     /// Returns the number of windows in a split, each followed by at least one token.

@@ -30,6 +30,10 @@ impl Dataset for Labelled {
         [self.train.height, self.train.width]
     }
 
+    fn channels(&self) -> usize {
+        self.train.channels
+    }
+
     fn counts(&self) -> [usize; 2] {
         [self.train.count, self.test.count]
     }

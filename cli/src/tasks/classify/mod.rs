@@ -92,6 +92,19 @@ impl TaskSpec for Classify {
         })
     }
 
+    fn takes_size(&self, network: Network, image: [usize; 3]) -> Result<bool, Failure> {
+        match network.net.classifier() {
+            // Their first layer is a matrix product.
+            Some(ClassifyNet::Mlp | ClassifyNet::Towers) | None => Ok(true),
+            Some(ClassifyNet::Resnet | ClassifyNet::Vision(_)) => {
+                let (parameters, classifier) = self::network(0, network, ImageInput::new(image, [0.0, 1.0]), 2)?;
+                layers::takes_size(parameters, image, &[0], |x, labels| {
+                    classifier.loss(x, labels, &CrossEntropy::default())
+                })
+            }
+        }
+    }
+
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let input = trained.classes.input;
         let input = input.ok_or_else(|| Failure::at("checkpoint", "lacks the size of its images"))?;

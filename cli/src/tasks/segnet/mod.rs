@@ -67,6 +67,12 @@ impl TaskSpec for Segnet {
         })
     }
 
+    fn takes_size(&self, network: Network, image: [usize; 3]) -> Result<bool, Failure> {
+        let (parameters, net, _) = self::network(0, network, true, &[1.0; 2]);
+        let labels = vec![0; image[0] * image[1]];
+        layers::takes_size(parameters, image, &labels, |x, labels| net.forward(x).cross_entropy(labels))
+    }
+
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
         let (mut parameters, net, _) =
             network(0, trained.network, trained.normal.is_none(), &vec![1.0; trained.classes.names.len()]);
