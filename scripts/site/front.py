@@ -152,7 +152,7 @@ def list_pages(chapters, pages):
 
 
 # Leads to the page that trains in the browser, if the site has it.
-BROWSER = '<a href="browser/index.html">Watch it happen in your browser</a>. '
+BROWSER = '<a href="browser/index.html">Watch the scale fall in your browser, with digits</a>. '
 
 
 def write_front(chapters, pages, rows=None, has_browser_page=False):
