@@ -29,7 +29,6 @@ pub enum PackedB<'a> {
 
 impl<'a> PackedB<'a> {
     /// Packs the matrix B for AMX where that is worthwhile, otherwise as f32.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only the matrix unit minds"))]
     pub fn new(cpu: &'a Cpu, b: Matrix<'_>, shape: GemmShape) -> Self {
         let [_, n, k] = sizes(shape);
         #[cfg(target_arch = "x86_64")]
