@@ -16,6 +16,8 @@ PAGE = ROOT / "docs/performance.md"
 DRAWINGS = ROOT / "docs/performance"
 # Markers around the results of one machine, and the position for those of a new machine.
 MARKS = "<!-- measured on {}: written by scripts/performance.py -->", "<!-- end of {} -->"
+# Profiles of the goals: that of all measurements, and its name before `release` was made to build quickly.
+PROFILES = {"measured", "release"}
 END_OF_MACHINES = "<!-- machines end here -->"
 NETWORKS = {"segnet": "SegNetBasic", "resnet-18": "ResNet-18", "gru": "GRU language model", "decoder": "transformer"}
 # Baselines of products below this share of the machine's peak are reported as weak.
@@ -217,7 +219,7 @@ def origin(found):
     peers = ", ".join(f"{key} {value}" for key, value in found["peers"].items())
     busy = f", load {found['load']:.1f} when it began" if found["load"] > 0.5 else ""
     less = ", --quick" if found["quick"] else ""
-    profile = f", profile {found['profile']}: not that of the goals" if found["profile"] != "release" else ""
+    profile = f", profile {found['profile']}: not that of the goals" if found["profile"] not in PROFILES else ""
     return f"<sub>{found['date']}, commit {found['commit']}, {found['machine']}{busy}{less}{profile}; {peers}.</sub>"
 
 
