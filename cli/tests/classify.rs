@@ -165,7 +165,8 @@ fn what_cannot_be_used_says_why_in_one_line() {
         assert!(error.contains(named), "{error}");
     }
     fs::write(at.join("named/batches.meta.txt"), "cat\ndog\nbird\n").expect("a file");
-    let (code, _, error) = gradscale(at, &["train", "--task", "classify", "--data", "named", "--iters", "1"]);
+    let train = ["train", "--task", "classify", "--data", "named", "--batch", "64", "--iters", "1"];
+    let (code, _, error) = gradscale(at, &train);
     assert_eq!(
         (code, error.trim()),
         (Some(2), "gradscale: --batch 64: named has only 2 training images; choose at most that")
