@@ -38,7 +38,7 @@ def lost(x, format, scale):
 
 
 def counted(values):
-    return {(format, scale): (loss.flushed, loss.overflowed) for format, losses in values.losses.items() for scale, loss in losses.items()}
+    return {(format, scale): (loss.flushed, loss.overflowed) for format, losses in values.casts.items() for scale, loss in losses.items()}
 
 
 def assert_counts(values, x, scales):
@@ -121,7 +121,7 @@ def test_counts_are_those_of_casts(running):
     # The sum over all, and both kinds of losses occur.
     loss, whole = found.total("e5m2", "2^16")
     each = [layer.gradient for layer in found.layers if layer.gradient]
-    assert (loss.flushed, whole) == (sum(v.losses["e5m2"]["2^16"].flushed for v in each), sum(v.nonzero for v in each))
+    assert (loss.flushed, whole) == (sum(v.casts["e5m2"]["2^16"].flushed for v in each), sum(v.nonzero for v in each))
     everything = [pair for v in [*each, *found.parameters.values()] for pair in counted(v).values()]
     assert any(flushed for flushed, _ in everything) and (running != 2.0**30 or any(over for _, over in everything))
 

@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import math
 import random
+import sys
 import textwrap
 import weakref
 
@@ -34,7 +35,7 @@ from . import diagnosis_page, rules
 from .attach import Scaled, _mapped
 from .windows import Window, _binades, _in_half, measure_window
 
-#: Formats whose losses are counted, with their names for people.
+#: Formats to which casts are counted, with their names for people.
 FORMATS = {"fp16": "FP16", "e5m2": "E5M2", "e4m3": "E4M3"}
 #: Loss scale at which torch.amp.GradScaler starts.
 TORCH_SCALE = 2.0**16
@@ -44,11 +45,11 @@ MARGIN = 4
 TEXT_ROWS = 12
 #: Width of the text: that of a terminal.
 TEXT_WIDTH = 80
-_SMALL = (torch.float16, torch.bfloat16)
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 
 
 @dataclasses.dataclass(frozen=True)
-class Loss:
+class CastCounts:
     """Number of values that a cast would lose: `flushed` to zero, and `overflowed`."""
 
     flushed: int
@@ -59,23 +60,23 @@ class Loss:
 class Values:
     """Counts of the values of one gradient, in all calls of its layer.
 
-    `nonzero` counts finite values that are not zero, `non_finite` infinities and NaN, and `amax` is the largest finite magnitude.
-    `losses` has a :class:`Loss` for each format and loss scale: ``losses["fp16"]["2^16"].flushed``.
+    `nonzero` counts finite values that are not zero, `non_finite` infinities and NaN, and `amax` is the largest finite
+    magnitude. `casts` has the :class:`CastCounts` for each format and loss scale: ``casts["fp16"]["2^16"].flushed``.
     """
 
     count: int
     nonzero: int
     non_finite: int
     amax: float
-    losses: dict
+    casts: dict
 
     def share(self, format, scale, kind="flushed"):
         """Returns the share of the non-zero values that is flushed, or that overflows (``"overflowed"``)."""
-        return getattr(self.losses[format][scale], kind) / self.nonzero if self.nonzero else 0.0
+        return getattr(self.casts[format][scale], kind) / self.nonzero if self.nonzero else 0.0
 
     def worst(self):
         """Returns the largest share that FP16 loses at one of the loss scales."""
-        return max(self.share("fp16", scale) + self.share("fp16", scale, "overflowed") for scale in self.losses["fp16"])
+        return max(self.share("fp16", scale) + self.share("fp16", scale, "overflowed") for scale in self.casts["fp16"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +99,10 @@ class Layer:
 class Diagnosis:
     """Result of :func:`diagnose`, as text by ``print`` and as a page by :meth:`save`.
 
-    `layers` are in the order of the forward pass. `parameters` has the :class:`Values` of each parameter's gradient by its name.
-    `scales` has the loss scales by name: ``"1"``, ``"2^16"``, and ``"running"`` if it was passed. `window` is that of
-    :func:`measure_window`, or None; `window_error` then says why. `overflows_forward` names the first layer whose results in half are
-    not finite.
+    `layers` are in the order of the forward pass. `parameters` has the :class:`Values` of each parameter's gradient by its
+    name. `scales` has the loss scales by name: ``"1"``, ``"2^16"``, and ``"running"`` if it was passed. `window` is that of
+    :func:`measure_window`, or None; `window_error` then says why. `overflows_forward` names the first layer whose results in
+    half are not finite.
     """
 
     loss: float
@@ -114,11 +115,11 @@ class Diagnosis:
     recommendation: str
 
     def total(self, format, scale, parameters=False):
-        """Returns the :class:`Loss` of all gradients of layers' outputs, or of parameters, and their non-zero values."""
+        """Returns the :class:`CastCounts` of all gradients of layers' outputs, or of parameters, and their non-zero values."""
         values = self.parameters.values() if parameters else [layer.gradient for layer in self.layers if layer.gradient]
-        losses = [each.losses[format][scale] for each in values]
-        loss = Loss(sum(one.flushed for one in losses), sum(one.overflowed for one in losses))
-        return loss, sum(each.nonzero for each in values)
+        counts = [each.casts[format][scale] for each in values]
+        total = CastCounts(sum(one.flushed for one in counts), sum(one.overflowed for one in counts))
+        return total, sum(each.nonzero for each in values)
 
     def __str__(self):
         return "\n".join(self._lines())
@@ -146,7 +147,7 @@ class Diagnosis:
             yield from self._heading(heading, "largest")
             for i in sorted(worst):
                 name, values = rows[i]
-                yield self._row(name, power(values.amax), values.losses["fp16"].values(), values.nonzero)
+                yield self._row(name, power(values.amax), values.casts["fp16"].values(), values.nonzero)
             if len(rows) > len(worst):
                 yield f"and {len(rows) - len(worst)} that lose less: save(path) writes all"
         yield ""
@@ -163,28 +164,28 @@ class Diagnosis:
         return f"nothing overflows; {size}"
 
     def _heading(self, name, largest):
-        short = [f"{'run' if scale == 'running' else scale:>{_CELL}}" for scale in self.scales]
-        width, columns = self._name_width(), _CELL * len(short)
+        short = [f"{'run' if scale == 'running' else scale:>{COLUMN_WIDTH}}" for scale in self.scales]
+        width, columns = self._name_width(), COLUMN_WIDTH * len(short)
         yield f"{'':{width + 8}}{'zero at':>{columns}}{'over at':>{columns}}"
         yield f"{name:{width}}{largest:>8}" + "".join(short + short)
 
-    def _row(self, name, largest, losses, whole):
+    def _row(self, name, largest, casts, whole):
         width = self._name_width()
         name = name if len(name) < width else "…" + name[-(width - 2) :]
-        shares = [share(loss.flushed, whole) for loss in losses] + [share(loss.overflowed, whole) for loss in losses]
-        return f"{name:{width}}{largest:>8}" + "".join(f"{cell:>{_CELL}}" for cell in shares)
+        shares = [share(one.flushed, whole) for one in casts] + [share(one.overflowed, whole) for one in casts]
+        return f"{name:{width}}{largest:>8}" + "".join(f"{cell:>{COLUMN_WIDTH}}" for cell in shares)
 
     def _name_width(self):
-        return TEXT_WIDTH - 8 - 2 * _CELL * len(self.scales)
+        return TEXT_WIDTH - 8 - 2 * COLUMN_WIDTH * len(self.scales)
 
     def save(self, path):
-        """Writes a page with all layers: one HTML file without scripts, which loads nothing. A file that is there already is replaced only
-        if it is such a page, else this raises FileExistsError."""
+        """Writes a page with all layers: one HTML file without scripts, which loads nothing. A file that is there already is
+        replaced only if it is such a page, else this raises FileExistsError."""
         diagnosis_page.save(self, path)
 
 
 #: Width of a column: "<0.01%" with a space before it.
-_CELL = 7
+COLUMN_WIDTH = 7
 
 
 def power(x):
@@ -209,13 +210,14 @@ def _wrapped(text):
 def diagnose(model, loss_fn, batch, *, scale=None, window=True):
     """Diagnoses what FP16 (and E5M2, E4M3) would lose of the gradients of a batch, and what to do about it.
 
-    `model` may train in float32, in bfloat16, under autocast, or attached. `loss_fn(model, batch)` computes the loss, which has one
-    element, and must use the model that it is given. `scale` is the running loss scale: a number, or the ``GradScaler``. Takes about
-    fifty backward passes, or one with ``window=False``, and one more copy of the weights. Weights, gradients, buffers, random numbers, hooks and modes are as before
-    afterwards; no optimizer is involved. Attributes that ``forward`` itself sets are not restored.
+    `model` may train in float32, in bfloat16, under autocast, or attached. `loss_fn(model, batch)` computes the loss, which
+    has one element, and must use the model that it is given. `scale` is the running loss scale: a number, or the
+    ``GradScaler``. Takes about fifty backward passes, or one with ``window=False``, and one more copy of the weights.
+    Weights, gradients, buffers, random numbers, hooks and modes are as before afterwards; no optimizer is involved.
+    Attributes that ``forward`` itself sets are not restored.
 
-    A model wrapped by ``torch.compile``, ``DataParallel`` or ``DistributedDataParallel`` is measured without its wrapper: eagerly, on
-    this process's batch.
+    A model wrapped by ``torch.compile``, ``DataParallel`` or ``DistributedDataParallel`` is measured without its wrapper:
+    eagerly, on this process's batch.
 
     >>> import torch
     >>> from gradscale.torch import diagnose
@@ -224,7 +226,7 @@ def diagnose(model, loss_fn, batch, *, scale=None, window=True):
     >>> found = diagnose(model, lambda model, batch: 1e-8 * model(batch).square().mean(), torch.randn(16, 4))
     >>> [layer.name for layer in found.layers]
     ['0', '1', '2']
-    >>> at = found.layers[0].gradient.losses["fp16"]
+    >>> at = found.layers[0].gradient.casts["fp16"]
     >>> at["1"].flushed > 40, at["2^16"].flushed < 5, found.overflows_forward
     (True, True, None)
     """
@@ -294,12 +296,13 @@ def _unwrapped(model):
 
 def _widened(x):
     """Returns a tensor in f32 if it is in half or bfloat16. Other tensors, and other objects, are unchanged."""
-    return x.float() if isinstance(x, torch.Tensor) and x.dtype in _SMALL and not x.requires_grad else x
+    return x.float() if isinstance(x, torch.Tensor) and x.dtype in HALF_DTYPES and not x.requires_grad else x
 
 
 def _on_copies(model, measure):
-    """Returns ``measure(parameters)``, which is called while f32 copies are in the place of all parameters and buffers of a model. Everything
-    that a run writes or accumulates goes to these copies. Replacements of ``forward`` by an attached training are undone meanwhile."""
+    """Returns ``measure(parameters)``, which is called while f32 copies are in the place of all parameters and buffers of a
+    model. Everything that a run writes or accumulates goes to these copies. Replacements of ``forward`` by an attached
+    training are undone meanwhile."""
     attached = [module.__dict__["forward"] for module in model.modules() if isinstance(module.__dict__.get("forward"), Scaled)]
     # Lists of weights that recurrent layers keep besides their parameters.
     recurrent = [
@@ -312,15 +315,22 @@ def _on_copies(model, measure):
         copies.update((f"model.{name}", _copy(buffer)) for name, buffer in model.named_buffers())
     for forward in attached:
         forward._undo()
-    eager = torch.compiler.set_stance("force_eager") if hasattr(torch.compiler, "set_stance") else contextlib.nullcontext()
     try:
-        with eager:
+        with _eager():
             return torch.func.functional_call(_Measured(model, measure), copies, ())
     finally:
         for forward in reversed(attached):
             forward.put()
         for module, lists in recurrent:
             module.__dict__.update(lists)
+
+
+def _eager():
+    """Returns a context in which compiled parts run eagerly."""
+    # Nothing is compiled before the compiler is imported, which takes seconds.
+    if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+        return torch.compiler.set_stance("force_eager")
+    return contextlib.nullcontext()
 
 
 class _Measured(torch.nn.Module):
@@ -336,7 +346,7 @@ class _Measured(torch.nn.Module):
 
 def _copy(x):
     x = x.detach()
-    return x.float() if x.dtype in _SMALL else x.clone()
+    return x.float() if x.dtype in HALF_DTYPES else x.clone()
 
 
 @contextlib.contextmanager
@@ -367,8 +377,8 @@ class _InFloat32(TorchDispatchMode):
 
         def widen(x):
             if isinstance(x, torch.Tensor):
-                return x.float() if x.dtype in _SMALL else x
-            return torch.float32 if isinstance(x, torch.dtype) and x in _SMALL else x
+                return x.float() if x.dtype in HALF_DTYPES else x
+            return torch.float32 if isinstance(x, torch.dtype) and x in HALF_DTYPES else x
 
         def mapped(keys, values):
             return [x if key in operator.writes else y for key, x, y in zip(keys, values, rules.each(widen, values))]
@@ -412,8 +422,8 @@ class _Counter:
 
     def values(self):
         """Returns what was counted."""
-        losses = {format: {name: Loss(*pair) for name, pair in lost.items()} for format, lost in self.lost.items()}
-        return Values(self.count, self.nonzero, self.non_finite, self.amax, losses)
+        casts = {format: {name: CastCounts(*pair) for name, pair in lost.items()} for format, lost in self.lost.items()}
+        return Values(self.count, self.nonzero, self.non_finite, self.amax, casts)
 
 
 @contextlib.contextmanager
@@ -530,7 +540,8 @@ def _refuse_reentrant(loss):
 
 
 def _overflowing_layer(model, loss_fn, batch):
-    """Returns the name of the first layer whose results in half are not finite although what it reads is; None if there is none."""
+    """Returns the name of the first layer whose results in half are not finite although what it reads is; None if there is
+    none."""
     found = []
 
     def bad(values):

@@ -168,7 +168,8 @@ def _table(found, format, rows):
         if values is None:
             yield f'<tr><td>{label}</td><td>–</td><td>{largest}</td><td>–</td><td colspan="{2 * len(found.scales)}">no gradient</td></tr>\n'
             continue
-        losses = values.losses[format].values()
-        cells = "".join(_cell(loss.flushed, values.nonzero, "zero") + _cell(loss.overflowed, values.nonzero, "over") for loss in losses)
+        casts = values.casts[format].values()
+        pairs = [_cell(one.flushed, values.nonzero, "zero") + _cell(one.overflowed, values.nonzero, "over") for one in casts]
+        cells = "".join(pairs)
         yield f"<tr><td>{label}</td><td>{power(values.amax)}</td><td>{largest}</td><td>{values.count}</td>{cells}</tr>\n"
     yield "</tbody></table></div>\n"

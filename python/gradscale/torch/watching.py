@@ -1,7 +1,8 @@
 """Watch over torch's own loss scale: warns once when it has collapsed, or flushes gradients, and says why.
 
-A loss scale falls by one binade with each batch that is not finite, and rises by one after `growth_interval` finite batches in a row. So
-one bad batch in fewer steps makes it fall without limit (docs/guide/control.md). ``torch.amp.GradScaler`` reports nothing of this.
+A loss scale falls by one binade with each batch that is not finite, and rises by one after `growth_interval` finite batches
+in a row. So one bad batch in fewer steps makes it fall without limit (docs/guide/control.md). ``torch.amp.GradScaler`` reports
+nothing of this.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import torch
 
 from .grad_scaler import GradScaler
 
-#: Loss scale below which it counts as collapsed, as for the package's own dynamic scales: the networks that were measured need at least that.
+#: Loss scale below which it counts as collapsed, as for the package's own dynamic scales: the networks that were measured need
+#: at least that.
 MIN_SCALE = 2.0**-10
 #: Share of the gradients that may flush before a warning, as for the package's own dynamic scales.
 MAX_FLUSHED = 0.01
@@ -21,7 +23,8 @@ MAX_FLUSHED = 0.01
 LOOK_INTERVAL = 20
 #: Steps between two looks at the scale on a GPU, for which the host waits. A collapse takes longer.
 READ_INTERVAL = 16
-#: Steps in a row whose failure suggests that weights are not finite: more than the binades from torch's first scale down to `MIN_SCALE`.
+#: Steps in a row whose failure suggests that weights are not finite. From torch's first scale 27 lead below `MIN_SCALE`, and a
+#: scale that fell by 2 before counts, too.
 ALL_BAD = 25
 
 
@@ -30,12 +33,13 @@ class LossScaleWarning(UserWarning):
 
 
 def watch(scaler):
-    """Warns once when the loss scale of a ``torch.amp.GradScaler`` has fallen below 2^-10, and once when it flushes more than 1 % of the
-    gradients of weights, with the reason. Call it once, before the loop. Returns a :class:`Watch`, whose ``stop()`` ends it.
+    """Warns once when the loss scale of a ``torch.amp.GradScaler`` has fallen below 2^-10, and once when it flushes more
+    than 1 % of the gradients of weights, with the reason. Call it once, before the loop. Returns a :class:`Watch`, whose
+    ``stop()`` ends it.
 
-    The scaler is this object as before, with two of its methods wrapped, ``unscale_`` and ``update``; PyTorch itself is not changed. Flushed
-    gradients are estimated every 20th step from those that are as small as half can be, so only where ``unscale_`` or ``step`` unscales
-    before the optimizer: not for fused optimizers.
+    The scaler is this object as before, with two of its methods wrapped, ``unscale_`` and ``update``; PyTorch itself is not
+    changed. Flushed gradients are estimated every 20th step from those that are as small as half can be, so only where
+    ``unscale_`` or ``step`` unscales before the optimizer: not for fused optimizers.
 
     >>> import torch
     >>> from gradscale.torch import watch
@@ -69,8 +73,8 @@ class _Method:
 
 
 class Watch:
-    """Watch over a loss scale. `updates` counts calls of ``update``, `non_finite` batches that were not finite, and `grew` how often the
-    scale grew."""
+    """Watch over a loss scale. `updates` counts calls of ``update``, `non_finite` batches that were not finite, and `grew`
+    how often the scale grew."""
 
     def __init__(self, scaler):
         self._scaler = scaler
@@ -172,9 +176,9 @@ class Watch:
     def _look(self, optimizer):
         """Estimates how many gradients flush at this scale.
 
-        Halves at the scale S are multiples of 2^-24 / S. Values that round to ±1 of that step have magnitudes between 1/2 and 3/2 of it, a
-        range twice as wide as that below, from which values flush. Gradients are at least as dense near zero, so half as many are flushed, or
-        more. Gradients of other layers, which are f32, are hardly ever such multiples.
+        Halves at the scale S are multiples of 2^-24 / S. Values that round to ±1 of that step have magnitudes between 1/2
+        and 3/2 of it, a range twice as wide as that below, from which values flush. Gradients are at least as dense near
+        zero, so half as many are flushed, or more. Gradients of other layers, which are f32, are hardly ever such multiples.
         """
         scale = self.scale
         step = 2.0**-24 / scale
