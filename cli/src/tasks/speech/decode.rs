@@ -1,6 +1,6 @@
 //! From logits of characters to text: the likeliest alignment, or the likeliest text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Number of prefixes that beam search keeps from one step to the next.
 pub const BEAM: usize = 16;
@@ -47,33 +47,72 @@ fn add(a: f64, b: f64) -> f64 {
     if most == f64::NEG_INFINITY { most } else { most + ((a - most).exp() + (b - most).exp()).ln() }
 }
 
+/// Number of the empty text among the prefixes of a beam search.
+const EMPTY: usize = 0;
+
+/// Prefixes that beam search has kept. A prefix is stored as the number of the prefix before its last character, and
+/// that character. A step then takes the same time after any number of characters; whole texts would make the search
+/// quadratic.
+struct Prefixes {
+    all: Vec<(usize, usize)>,
+    known: HashMap<(usize, usize), usize>,
+}
+
+impl Prefixes {
+    /// Creates the set of the empty prefix, whose last character is the blank.
+    fn new() -> Self {
+        Self { all: vec![(EMPTY, 0)], known: HashMap::from([((EMPTY, 0), EMPTY)]) }
+    }
+
+    /// Returns the number of a prefix, which is new or was kept before.
+    fn number(&mut self, prefix: (usize, usize)) -> usize {
+        *self.known.entry(prefix).or_insert_with(|| {
+            self.all.push(prefix);
+            self.all.len() - 1
+        })
+    }
+
+    /// Returns the characters of a prefix in order.
+    fn characters(&self, mut prefix: usize) -> Vec<usize> {
+        let mut text = Vec::new();
+        while prefix != EMPTY {
+            let (before, last) = self.all[prefix];
+            text.push(last);
+            prefix = before;
+        }
+        text.reverse();
+        text
+    }
+}
+
 /// Returns the most likely text over all alignments that produce it: prefix beam search (Graves et al. 2006, section
 /// 3.2; Hannun et al. 2014), which keeps `width` prefixes. Characters are numbered from 1.
 pub fn beam(logits: &[f32], characters: usize, width: usize) -> Vec<usize> {
-    let mut kept = vec![(Vec::new(), Beginning { blank: 0.0, ..IMPOSSIBLE })];
+    let mut prefixes = Prefixes::new();
+    let mut kept = vec![(EMPTY, Beginning { blank: 0.0, ..IMPOSSIBLE })];
     for step in logits.chunks_exact(characters.max(1)) {
         let log = logarithms(step);
-        let mut next: BTreeMap<Vec<usize>, Beginning> = BTreeMap::new();
-        for (text, beginning) in &kept {
-            let same = next.entry(text.clone()).or_insert(IMPOSSIBLE);
+        let mut next: BTreeMap<(usize, usize), Beginning> = BTreeMap::new();
+        for &(prefix, beginning) in &kept {
+            let (before, last) = prefixes.all[prefix];
+            let same = next.entry((before, last)).or_insert(IMPOSSIBLE);
             same.blank = add(same.blank, beginning.sum() + log[0]);
-            if let Some(&last) = text.last() {
+            if prefix != EMPTY {
                 same.letter = add(same.letter, beginning.letter + log[last]);
             }
             for (character, log) in log.iter().enumerate().skip(1) {
                 // The same character again is a new one only after a blank.
-                let from = if text.last() == Some(&character) { beginning.blank } else { beginning.sum() };
-                let mut longer = text.clone();
-                longer.push(character);
-                let longer = next.entry(longer).or_insert(IMPOSSIBLE);
+                let from = if last == character { beginning.blank } else { beginning.sum() };
+                let longer = next.entry((prefix, character)).or_insert(IMPOSSIBLE);
                 longer.letter = add(longer.letter, from + log);
             }
         }
-        kept = next.into_iter().collect();
-        kept.sort_by(|(_, a), (_, b)| b.sum().total_cmp(&a.sum()));
-        kept.truncate(width.max(1));
+        let mut best: Vec<_> = next.into_iter().collect();
+        best.sort_by(|(_, a), (_, b)| b.sum().total_cmp(&a.sum()));
+        best.truncate(width.max(1));
+        kept = best.into_iter().map(|(prefix, beginning)| (prefixes.number(prefix), beginning)).collect();
     }
-    kept.into_iter().next().map(|(text, _)| text).unwrap_or_default()
+    kept.first().map(|&(best, _)| prefixes.characters(best)).unwrap_or_default()
 }
 
 #[cfg(test)]
