@@ -16,6 +16,11 @@ const GAN_LOSS_FLOOR: f32 = 1e-6;
 /// Minimum variance of generated images, as a share of that of real ones. Below it they are all alike.
 const MIN_VARIANCE_RATIO: f64 = 0.05;
 
+/// Number of steps below which useless predictions are no surprise.
+const FEW_STEPS: u64 = 100;
+/// Part of the names of layers that learn from matched boxes only.
+const REGRESSION_HEAD: &str = "regression_head";
+
 /// Perplexity below which the test text must have leaked into training.
 const LEAKED_PERPLEXITY: f64 = 1.05;
 
@@ -33,6 +38,8 @@ pub struct SanityChecks {
     one_class: Option<String>,
     one_image: Option<String>,
     won: Option<String>,
+    /// Sites that have stored non-zero values; true if each step flushed all of them.
+    flushed: BTreeMap<String, bool>,
     certain: Option<String>,
     unchanged: Option<String>,
     unsaid: Vec<String>,
@@ -83,6 +90,39 @@ impl SanityChecks {
         }
     }
 
+    /// Counts the values that a site stored in a step, and those of them that were flushed.
+    pub fn site(&mut self, name: &str, nonzero: u64, flushed: u64) {
+        if nonzero == 0 {
+            return;
+        }
+        match self.flushed.get_mut(name) {
+            Some(all) => *all &= flushed == nonzero,
+            None => drop(self.flushed.insert(name.to_owned(), flushed == nonzero)),
+        }
+    }
+
+    /// Returns the site that flushed all its values in every step; if several did, one of the layer `near`.
+    fn flushed_site(&self, near: &str) -> Option<&str> {
+        let layer = near.rsplit_once('.').map_or(near, |(layer, _)| layer);
+        let mut all = self.flushed.iter().filter(|(_, all)| **all).map(|(name, _)| name.as_str());
+        let first = all.clone().next();
+        all.find(|name| name.starts_with(layer)).or(first)
+    }
+
+    /// Returns the one cause of useless predictions that the counts of the run show.
+    fn cause(&self, iteration: u64, labels: &str) -> String {
+        if let Some(site) = self.flushed_site("") {
+            return format!("all gradients at {site} were flushed to zero");
+        }
+        if 2 * self.skipped > self.steps {
+            return format!("{} of {} steps were skipped", self.skipped, self.steps);
+        }
+        if iteration < FEW_STEPS {
+            return "these are few steps; if it stays so, lower the learning rate".to_owned();
+        }
+        format!("the learning rate is too high, or {labels}")
+    }
+
     /// Warns about a dynamic loss scale that has become too small, the first time that it has.
     pub fn loss_scale(&mut self, iteration: u64, warning: LossScaleWarning) {
         if self.scale.is_none() {
@@ -120,19 +160,18 @@ impl SanityChecks {
         let before = self.one_class.take();
         let (said, labels) = match metrics.only {
             _ if metrics.found == Some(0) => {
-                ("no box is found in any image".to_owned(), "boxes that do not belong to their images")
+                ("no box is found in any image".to_owned(), "boxes do not belong to their images")
             }
             Some(class) => {
                 let name = self.classes.get(class as usize).map_or("?", String::as_str);
-                (format!("every prediction is the class {name}"), "labels that do not belong to their images")
+                (format!("every prediction is the class {name}"), "labels do not belong to their images")
             }
-            None if metrics.same => ("all texts are the same".to_owned(), "lines or transcripts in the wrong order"),
+            None if metrics.same => {
+                ("all texts are the same".to_owned(), "lines or transcripts are in the wrong order")
+            }
             None => return,
         };
-        self.one_class = Some(format!(
-            "after {iteration} steps {said}: too few steps, gradients that are flushed to zero, a learning rate that is too \
-             high, or {labels}"
-        ));
+        self.one_class = Some(format!("after {iteration} steps {said}: {}", self.cause(iteration, labels)));
         if before.is_none() {
             self.unsaid.extend(self.one_class.clone());
         }
@@ -163,9 +202,13 @@ impl SanityChecks {
             names += &format!(" and {} more", unchanged.len() - MAX_NAMES);
         }
         let cause = if self.steps > 0 && self.skipped == self.steps {
-            "all steps were skipped"
+            "all steps were skipped".to_owned()
+        } else if let Some(site) = self.flushed_site(first) {
+            format!("all gradients at {site} were flushed to zero")
+        } else if first.contains(REGRESSION_HEAD) {
+            "no training box matched the default boxes of this level".to_owned()
         } else {
-            "the gradients were flushed to zero or the loss does not depend on them"
+            "no sample leads from them to the loss: their gradients were exactly 0 without rounding".to_owned()
         };
         self.unchanged = Some(format!("{names} never changed, because {cause}"));
         if before.is_none() {
@@ -315,7 +358,22 @@ mod tests {
         let mut doubts = SanityChecks::new(&["cat".into()]);
         doubts.score(10, &of(0));
         let [one] = &doubts.news()[..] else { panic!("{:?}", doubts.sentences()) };
-        assert!(one.starts_with("after 10 steps no box is found in any image: too few steps"), "{one}");
+        assert_eq!(
+            one,
+            "after 10 steps no box is found in any image: these are few steps; if it stays so, lower the learning rate"
+        );
+        // The counts show another cause.
+        for (nonzero, flushed) in [(9, 9), (0, 0), (3, 3)] {
+            doubts.site("net.a/dgrad", nonzero, flushed);
+            doubts.site("net.b/dgrad", 9, 8);
+        }
+        doubts.score(15, &of(0));
+        assert!(doubts.sentences()[0].ends_with(": all gradients at net.a/dgrad were flushed to zero"));
+        doubts.site("net.a/dgrad", 4, 3);
+        doubts.score(500, &of(0));
+        assert!(
+            doubts.sentences()[0].ends_with(": the learning rate is too high, or boxes do not belong to their images")
+        );
         doubts.score(20, &of(3));
         assert!(doubts.sentences().is_empty());
     }
@@ -336,6 +394,27 @@ mod tests {
         doubts.score(30, &metrics(None));
         doubts.weights(&[]);
         assert!(doubts.sentences().is_empty());
+    }
+
+    /// Each kind of a parameter that never changed has its own cause.
+    #[test]
+    fn parameters_that_never_changed() {
+        let with = |work: fn(&mut SanityChecks), name: &str| {
+            let mut doubts = SanityChecks::new(&[]);
+            doubts.step(1, 1.0, None);
+            work(&mut doubts);
+            doubts.weights(&[name.to_owned()]);
+            doubts.sentences().pop().expect("a sentence")
+        };
+        let flushes = |doubts: &mut SanityChecks| doubts.site("a.one/dgrad", 5, 5);
+        let stores = |doubts: &mut SanityChecks| doubts.site("a.one/dgrad", 5, 4);
+        assert_eq!(
+            with(flushes, "a.one.bias"),
+            "a.one.bias never changed, because all gradients at a.one/dgrad were flushed to zero"
+        );
+        assert!(with(stores, "a.one.bias").contains("because no sample leads from them to the loss"));
+        let level = "head.regression_head.module_list.0.bias";
+        assert!(with(stores, level).ends_with("because no training box matched the default boxes of this level"));
     }
 
     #[test]

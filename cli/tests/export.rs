@@ -39,3 +39,25 @@ fn a_trained_network_leaves_as_onnx() {
     assert!(!at.join("x").exists());
     assert!(refused(at, &["export", checkpoint, "--size", "24x40", "--out", "no/x.onnx"]).contains("no/x.onnx"));
 }
+
+/// The weights before the first step are the same whatever the method, and so are predictions, which round nothing. The
+/// loss on the terminal is that of the report's table.
+#[test]
+fn predictions_are_in_f32_whatever_the_training() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let image = image::RgbImage::from_fn(96, 64, |x, y| {
+        image::Rgb([x * 37 + y * 91, x * 53 + y * 17, x * 29 + y * 71].map(|value| (value % 251).to_le_bytes()[0]))
+    });
+    image.save(at.join("n.png")).expect("a file");
+    let labels = ["fp32", "fp16"].map(|method| {
+        let settings = ["train", "--iters", "3", "--width", "2", "--batch", "2", "--method", method, "--out", method];
+        let said = done(at, &settings);
+        let loss = said.split_once("step 3: loss ").and_then(|(_, rest)| rest.split(',').next()).expect("a loss");
+        let report = fs::read_to_string(at.join(method).join("report.html")).expect("a report");
+        assert!(report.contains(&format!(">{loss}<")), "{loss} is not in the table");
+        done(at, &["predict", saved(Path::new(method), 0).to_str().expect("text"), "n.png", "--out", "seen"]);
+        fs::read(at.join("seen/n-labels.png")).expect("labels")
+    });
+    assert!(labels[0] == labels[1], "predictions depend on the method of the training");
+}

@@ -316,6 +316,10 @@ fn other_rules_are_tried_without_training() {
     assert!(worst(&none) > 100.0 * worst(&scaled));
     let (_, huge) = both(directory.path(), "gs", "fixed:1237940039285380274899124224");
     assert!(huge.iter().all(|step| step["skipped"] == true), "2^90 overflows everywhere");
+    // In f32 nothing is cast.
+    let (code, out, _) = gradscale(directory.path(), &["replay", "gs.trace", "--method", "fp32"]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.starts_with("fp32: nothing is cast to f16, so nothing is flushed in ") && !out.contains('|'), "{out}");
 }
 
 #[test]

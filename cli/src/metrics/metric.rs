@@ -56,6 +56,9 @@ pub enum Metric {
     ClassAccuracy,
 }
 
+/// Text of a number that is not defined.
+pub const NOTHING: &str = "–";
+
 /// Role of a score in tables and verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -172,6 +175,8 @@ impl Metric {
     #[must_use]
     pub fn text(self, value: f64) -> String {
         match self.unit() {
+            // A score without anything to count, as the precision of boxes that are all difficult.
+            _ if value.is_nan() => NOTHING.to_owned(),
             Unit::Share => format!("{:.1} %", 100.0 * value),
             // A network that has diverged.
             Unit::Number(_) if value >= 1e6 => format!("{value:.1e}"),

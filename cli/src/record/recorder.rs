@@ -77,6 +77,8 @@ impl Recorder {
     ) -> LogEntry {
         let mut points = Vec::new();
         for site in sites {
+            let counts = site.row.counts();
+            self.doubts.site(site.name, counts.nonzero(), counts.flushed);
             let extremes = self.extremes.entry(site.name.to_owned()).or_default();
             extremes.add(site);
             if sampled {
@@ -183,11 +185,7 @@ impl Recorder {
 
     /// Records the results at the end of a run, and the parameters that never changed.
     pub fn finish(&mut self, metrics: Metrics, samples: Predictions, memory: MemoryReport, unchanged: &[String]) {
-        let loss = &self.record.loss;
-        // A step that was skipped may have no finite loss.
-        let last = loss[loss.len().saturating_sub(20)..].iter().filter(|loss| loss.is_finite());
-        let (count, sum) = last.fold((0u32, 0.0), |(count, sum), loss| (count + 1, sum + f64::from(*loss)));
-        self.record.final_loss = (count > 0).then(|| sum / f64::from(count));
+        self.record.final_loss = self.record.mean_loss();
         self.record.metrics = Some(metrics);
         self.record.samples = samples;
         self.record.activation_bytes = memory.activations;

@@ -1,7 +1,7 @@
 //! Table of all runs.
 
 use super::{Record, SiteSeries};
-use crate::metrics::{Metric, Metrics, Role};
+use crate::metrics::{Metric, Metrics, NOTHING, Role};
 use std::collections::BTreeSet;
 
 /// Table that summarises records of runs, one row per method.
@@ -105,12 +105,13 @@ fn flushed(run: &Record) -> Option<f64> {
     run.sites.iter().filter_map(mean).reduce(f64::max)
 }
 
-/// Formats a mean, with the standard deviation if there are several values.
+/// Formats a mean, with the standard deviation if there are several values, and a dash where it is not defined.
 fn spread(values: &[f64], digits: usize) -> String {
+    let values: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     match values.len() {
-        0 => "–".to_owned(),
+        0 => NOTHING.to_owned(),
         1 => format!("{mean:.digits$}"),
         _ => {
             let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);

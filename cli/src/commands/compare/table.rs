@@ -3,7 +3,7 @@
 use super::results::{Case, Results};
 use crate::{
     machine::Origin,
-    metrics::Metrics,
+    metrics::{Metrics, NOTHING},
     record::{Record, gradients, summary::Summary},
 };
 use std::fmt::Write;
@@ -13,9 +13,9 @@ pub fn line(record: &Record) -> String {
     let head = format!("{:16} seed {}", record.method, record.seed);
     match (&record.metrics, &record.failure) {
         (Some(metrics), _) => format!(
-            "{head}  {}  loss {:.4}  {} skipped  {} repeated  {:.1} s",
+            "{head}  {}  loss {}  {} skipped  {} repeated  {:.1} s",
             Metrics::words(metrics.first()),
-            record.final_loss.unwrap_or(f64::NAN),
+            record.final_loss.map_or_else(|| NOTHING.to_owned(), |loss| format!("{loss:.4}")),
             record.skipped_steps,
             record.repeats,
             record.seconds

@@ -27,7 +27,7 @@ pub struct Predict {
     weights: PathBuf,
     /// Input files, or directories that contain them. For images, PNG or JPEG files: for segnet and detect of any size,
     /// for classify of the size of the training images unless these were resized. For tables, CSV files. For speech,
-    /// WAV files with the training's sample rate. For translation, files of lines, plain or compressed with gzip. For
+    /// WAV files, which are mixed down and resampled if necessary. For translation, files of lines, plain or compressed with gzip. For
     /// language, text files that the network continues. Generators read no files.
     #[arg(value_name = "IMAGES")]
     images: Vec<PathBuf>,
@@ -76,6 +76,8 @@ pub struct Predict {
     threads: u16,
 }
 
+const PROMPT: &str = "is for networks of --task language; name a file for other networks";
+
 fn temperature(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.0..=1e3).contains(number));
     number.ok_or_else(|| "must be a number from 0 to 1000".to_owned())
@@ -97,7 +99,7 @@ pub fn run(arguments: &Predict) -> Result<(), Failure> {
         return texts::go_on(arguments, &files, applied);
     }
     if arguments.prompt.is_some() {
-        return Err(Failure::at("--prompt", "is for networks of --task language"));
+        return Err(Failure::at("--prompt", PROMPT));
     }
     if fit.boxes {
         return boxes::look(arguments, &files, applied, &classes);

@@ -40,7 +40,8 @@ pub struct Ready {
 pub fn of_checkpoint(found: &FoundCheckpoint, (device, threads): (Device, usize)) -> Result<Ready, Failure> {
     let failed = |cause: String| Failure::file(&found.path, cause);
     let (plan, classes) = (found.plan()?, found.classes()?);
-    let (network, method) = (plan.setup.chosen.network()?, plan.method()?);
+    // In f32, as an exported network computes: rounding to half would change labels at the edges of areas.
+    let (network, method) = (plan.setup.chosen.network()?, Method::fp32());
     let fill = |parameters: &mut gradscale::Parameters, _: &[Flattened]| {
         parameters.load(&found.bytes).map(|_| ()).map_err(|error| failed(error.to_string()))
     };

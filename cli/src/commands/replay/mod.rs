@@ -7,7 +7,8 @@ use crate::{
 };
 use clap::Args;
 use gradscale::{
-    Method, Scaling,
+    Layers, Method, Scaling,
+    gradscale_core::amp::Level,
     replay::{self, Summary},
 };
 use std::{fmt::Write, path::PathBuf};
@@ -49,6 +50,15 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
             count,
         )?,
     };
+    if method.amp.level() == Level::O0 && method.layers == Layers::none() {
+        let steps = steps.iter().filter(|step| !step.repeated).count();
+        let text =
+            format!("{name}: nothing is cast to f16, so nothing is flushed in {steps} steps and none is skipped\n");
+        if let Some(path) = &arguments.out {
+            return Err(Failure::file(path, format!("{name} has no cast sites to write")));
+        }
+        return output::print(&text);
+    }
     replay::keep_weights(&mut steps, method.weight_gradients)
         .map_err(|cause| Failure::file(&arguments.trace, cause))?;
     let (table, lines) = play(&name, method.scaling, &steps).map_err(|cause| Failure::file(&arguments.trace, cause))?;

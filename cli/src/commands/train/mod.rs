@@ -337,7 +337,8 @@ impl Training<'_> {
             if let Some(scores) = scores {
                 let examples = self.plan.setup.task().kind().sample_noun();
                 let words = Metrics::words(scores.iter());
-                let line = format!("step {iteration}: loss {:.4}, {words} on {on} {examples}\n", outcome.loss);
+                let loss = self.recorder.record().mean_loss().unwrap_or(f64::NAN);
+                let line = format!("step {iteration}: loss {loss:.4}, {words} on {on} {examples}\n");
                 bar.suspend(|| output::print(&line))?;
             }
         }
