@@ -163,6 +163,12 @@ fn what_cannot_be_used_says_why_in_one_line() {
     assert!(train("sizes").contains("2.xml: declares 80 × 60 (rows × columns), but the image has 60 × 80"));
     fs::write(xml("broken"), "<annotation><object><name>red</annotation>").expect("a file");
     assert!(train("broken").contains("2.xml: invalid XML: "));
+    fs::write(
+        fresh("latin").join("Annotations/2.xml"),
+        b"<annotation><object><name>h\xf6rn</name></object></annotation>",
+    )
+    .expect("a file");
+    assert!(train("latin").contains("2.xml: line 1: not UTF-8 (byte 0xf6); if the file is in Latin-1"));
     fs::write(xml("other"), "<html></html>").expect("a file");
     assert!(train("other").ends_with(
         "2.xml: not a PASCAL VOC annotation: the root element is <html>, not \

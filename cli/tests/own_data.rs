@@ -86,7 +86,8 @@ fn rows_of_numbers() {
     );
     let (out, _) = done(at, &format!("{train} --net mlp --out t"));
     assert!(out.starts_with("table.csv: 2 classes, for training: little "), "{out}");
-    done(at, "predict t/checkpoint-000300.safetensors table.csv");
+    let (out, _) = done(at, "predict t/checkpoint-000300.safetensors table.csv");
+    assert!(out.starts_with("table.csv: 300 rows: ") && out.ends_with("\npredictions/classes.tsv\n"), "{out}");
     let found = fs::read_to_string(at.join("predictions/classes.tsv")).expect("a table");
     let names = found.lines().skip(1).filter_map(|line| line.rsplit('\t').next());
     let truth = table.lines().skip(1).filter_map(|line| line.rsplit(',').next());

@@ -1,14 +1,15 @@
-//! CSV files: rows of numbers with one class each.
+//! CSV files: rows of numbers and words with one class each.
 
 use super::{
     Cause, Classification, Column, DataError, DataOptions, Element, Fingerprint, Labelled, LoadNotes,
+    columns::{Cells, Features, check, kinds},
+    encoding::{not_utf_8, utf_16},
     files::{Broken, fifths, parts},
-    listing, split_note,
+    listing, split_note, store,
 };
 use csv::{ReaderBuilder, StringRecord, Trim};
 use std::{
-    fs::File,
-    io::{BufRead, BufReader, Seek},
+    io::Cursor,
     path::{Path, PathBuf},
 };
 
@@ -34,16 +35,18 @@ pub(super) fn files(path: &Path) -> Result<Option<Files>, DataError> {
     Ok(first.filter(|_| others.is_none()).map(|name| (path.join(name), [None, None])))
 }
 
-/// Parsed line of a CSV file: its numbers, and its class if requested.
+/// Parsed line of a CSV file: its cells and its class.
 #[derive(Clone, Debug)]
 struct Row {
-    numbers: Vec<f64>,
+    /// Number of the line in the file.
+    line: usize,
+    cells: Cells,
     class: String,
 }
 
-/// Parsed contents of a CSV file: rows of numbers with their classes.
+/// Parsed contents of a CSV file: rows with their classes.
 struct Table {
-    /// Names of the columns that contain numbers.
+    /// Names of the columns besides that of the classes.
     names: Vec<String>,
     /// Name of the column that contains the classes.
     label: String,
@@ -62,20 +65,29 @@ pub(super) fn load(
     }
     let table = Table::read(path, reading.label.as_deref(), broken)?;
     let (names, label) = (table.names, table.label);
-    let mut taken = vec![format!("{} columns of numbers; the classes are in the column {label}", names.len())];
+    let kinds = kinds(names.len(), table.rows.iter().map(|row| &row.cells));
+    let checked = |path: &Path, rows: Vec<Row>, broken: &mut Broken<'_>| {
+        let checked = |row: Row| match check(&row.cells, &names, &kinds) {
+            Ok(()) => Ok(row),
+            Err(reason) => Err(Cause::Table { line: row.line, reason }.at(path)),
+        };
+        broken.keep(rows.into_iter().map(checked))
+    };
+    let rows = checked(path, table.rows, broken)?;
+    let mut taken = Vec::new();
     let mut other = |path: &PathBuf| {
         let other = Table::read(path, Some(&label), broken)?;
         if other.names != names {
             let reason = format!("columns {}; those for training are {}", other.names.join(", "), names.join(", "));
             return Err(Cause::Table { line: 1, reason }.at(path));
         }
-        Ok(other.rows)
+        checked(path, other.rows, broken)
     };
     let validation = validation_path.as_ref().filter(|_| reading.validation).map(&mut other).transpose()?;
     let [train, test] = match test_path {
-        Some(path) => [table.rows, other(path)?],
+        Some(path) => [rows, other(path)?],
         None => {
-            let parts = fifths(table.rows);
+            let parts = fifths(rows);
             taken.push(split_note(parts[0].len(), parts[1].len()));
             parts
         }
@@ -96,14 +108,17 @@ pub(super) fn load(
         let hint = "; --label NAME names another column";
         return Err(Cause::Classes { found, examples: classes, hint }.at(format!("{}, column {label}", path.display())));
     }
-    let columns: Vec<Column> = names.into_iter().enumerate().map(|(at, name)| column(name, at, &train)).collect();
+    let features = Features::choose(path, &names, &kinds, &train.iter().map(|row| &row.cells).collect::<Vec<_>>())?;
+    let mut notes = features.notes.clone().into_iter();
+    let first = notes.next().map(|numbers| format!("{numbers}; the classes are in the column {label}"));
+    let taken = first.into_iter().chain(notes).chain(taken).collect();
     let part = |rows: &[Row]| Classification {
         count: rows.len(),
         height: 1,
-        width: columns.len(),
+        width: features.columns.len(),
         channels: 1,
         element: Element::Number,
-        features: rows.iter().flat_map(|row| features(&row.numbers, &columns)).collect::<Vec<u8>>().into(),
+        features: rows.iter().flat_map(|row| features.bytes(&row.cells)).collect::<Vec<u8>>().into(),
         labels: rows
             .iter()
             .map(|row| {
@@ -124,7 +139,7 @@ pub(super) fn load(
         mean: 0.0,
         deviation: 1.0,
         channels: None,
-        columns,
+        columns: features.columns,
         train,
         validation,
         test,
@@ -132,11 +147,20 @@ pub(super) fn load(
     })
 }
 
-/// Reads the rows of a file with these columns as a network takes them, whether it has classes or not.
+/// Rows of a table as a network takes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRows {
+    /// Normalized features of each row, as the bytes of f32 values.
+    pub features: Vec<Vec<u8>>,
+    /// Note about words that did not occur in training, if there are any.
+    pub unknown: Option<String>,
+}
+
+/// Reads the rows of a file with these features, whether it has classes or not.
 ///
 /// # Errors
-/// A file that cannot be read, lacks a column, or has something else than numbers there.
-pub fn rows(path: &Path, columns: &[Column]) -> Result<Vec<Vec<u8>>, DataError> {
+/// A file that cannot be read, lacks a column, or has something else than numbers in a column of numbers.
+pub fn rows(path: &Path, columns: &[Column]) -> Result<TableRows, DataError> {
     let reading = DataOptions::default();
     let mut reader = Reader::open(path)?;
     let find = |column: &Column| {
@@ -144,40 +168,25 @@ pub fn rows(path: &Path, columns: &[Column]) -> Result<Vec<Vec<u8>>, DataError> 
         at.ok_or_else(|| Cause::Table { line: 1, reason: format!("no column {}", column.name) }.at(path))
     };
     let places = columns.iter().map(find).collect::<Result<Vec<usize>, _>>()?;
-    let rows = reader.rows(|record| numbers(record, &places, &reader_names(columns)));
+    // Several features may read one column.
+    let mut unique = places.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    let at = places.iter().filter_map(|place| unique.binary_search(place).ok()).collect();
+    let features = Features { columns: columns.to_vec(), at, notes: Vec::new() };
+    let rows = reader.rows(|_, record| {
+        let cells = Cells::parse(record, &unique);
+        features.check(&cells).map(|()| cells)
+    });
     let rows = Broken::new(&reading).keep(rows)?;
-    Ok(rows.iter().map(|numbers| features(numbers, columns).collect()).collect())
-}
-
-fn reader_names(columns: &[Column]) -> Vec<String> {
-    columns.iter().map(|column| column.name.clone()).collect()
-}
-
-/// Returns the normalized features of a row as bytes.
-fn features(numbers: &[f64], columns: &[Column]) -> impl Iterator<Item = u8> {
-    numbers.iter().zip(columns).flat_map(|(number, column)| column.bytes(*number))
-}
-
-fn column(name: String, at: usize, rows: &[Row]) -> Column {
-    let count = rows.len().max(1) as f64;
-    let mean = rows.iter().map(|row| row.numbers[at]).sum::<f64>() / count;
-    let variance = rows.iter().map(|row| (row.numbers[at] - mean).powi(2)).sum::<f64>() / count;
-    let deviation = variance.sqrt();
-    Column { name, mean, deviation: if deviation > 0.0 && deviation.is_finite() { deviation } else { 1.0 } }
-}
-
-/// Parses the numbers of a CSV line in the columns at these places.
-fn numbers(record: &StringRecord, places: &[usize], names: &[String]) -> Result<Vec<f64>, String> {
-    let number = |(place, name): (&usize, &String)| {
-        let word = record.get(*place).unwrap_or("");
-        match word.parse::<f64>() {
-            Ok(number) if number.abs() <= f64::from(f32::MAX) => Ok(number),
-            // 1e300 and above; f64 parses what is larger still as infinite.
-            Ok(number) if !number.is_nan() => Err(format!("{word} in the column {name} is too large for f32")),
-            Ok(_) | Err(_) => Err(format!("{word:?} in the column {name} is not a number")),
-        }
-    };
-    places.iter().zip(names).map(number).collect()
+    let mut unknown = rows.iter().filter_map(|cells| features.unknown_word(cells)).peekable();
+    let first = unknown.peek().map(|(word, name)| format!("“{word}” in the column {name}"));
+    let count = unknown.count();
+    let unknown = first.map(|first| {
+        let rows = if count == 1 { "1 row has a word".to_owned() } else { format!("{count} rows have words") };
+        format!("{rows} that did not occur in training, for example {first}")
+    });
+    Ok(TableRows { features: rows.iter().map(|cells| features.bytes(cells).collect()).collect(), unknown })
 }
 
 impl Table {
@@ -198,15 +207,15 @@ impl Table {
         // A column without a name counts the lines.
         let places: Vec<usize> = (0..head.len()).filter(|at| *at != class && !head[*at].is_empty()).collect();
         if places.is_empty() {
-            return Err(wrong("only the column of classes; add columns of numbers".into()));
+            return Err(wrong("only the column of classes; add columns of numbers or words".into()));
         }
         let (names, label): (Vec<_>, _) = (places.iter().map(|at| head[*at].clone()).collect(), head[class].clone());
-        let rows = reader.rows(|record| {
+        let rows = reader.rows(|line, record| {
             let name = record.get(class).unwrap_or("");
             if name.is_empty() {
                 return Err(format!("no class in the column {label}"));
             }
-            Ok(Row { numbers: numbers(record, &places, &names)?, class: name.to_owned() })
+            Ok(Row { line, cells: Cells::parse(record, &places), class: name.to_owned() })
         });
         let rows = broken.keep(rows)?;
         Ok(Self { names, label, rows })
@@ -217,21 +226,20 @@ impl Table {
 struct Reader {
     path: PathBuf,
     head: Vec<String>,
-    csv: csv::Reader<BufReader<File>>,
+    csv: csv::Reader<Cursor<Vec<u8>>>,
 }
 
 impl Reader {
     /// Opens a CSV file and reads its header line.
     fn open(path: &Path) -> Result<Self, DataError> {
-        let io = |error| Cause::Io(error).at(path);
-        let mut file = BufReader::new(File::open(path).map_err(io)?);
-        let mut first = Vec::new();
-        // No line of names is as long.
-        std::io::Read::take(&mut file, 1 << 20).read_until(b'\n', &mut first).map_err(io)?;
-        file.rewind().map_err(io)?;
+        let mut bytes = store::read(path)?;
+        if let Some(text) = utf_16(&bytes) {
+            bytes = text.map_err(|cause| cause.at(path))?.into_bytes();
+        }
+        let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let count = |separator: u8| first.iter().filter(|byte| **byte == separator).count();
         let separator = [b'\t', b';', b','].into_iter().max_by_key(|separator| count(*separator)).unwrap_or(b',');
-        let mut csv = ReaderBuilder::new().delimiter(separator).trim(Trim::All).from_reader(file);
+        let mut csv = ReaderBuilder::new().delimiter(separator).trim(Trim::All).from_reader(Cursor::new(bytes));
         let head = csv.headers().map_err(|error| Cause::Table { line: 1, reason: error.to_string() }.at(path))?;
         let head: Vec<String> = head.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
         let number = |name: &&String| name.parse::<f64>().is_ok();
@@ -246,16 +254,17 @@ impl Reader {
         Err(Cause::Table { line: 1, reason }.at(path))
     }
 
-    /// Applies `work` to each line; errors name the line number.
-    fn rows<T>(&mut self, work: impl Fn(&StringRecord) -> Result<T, String>) -> Vec<Result<T, DataError>> {
+    /// Applies `work` to the number and the cells of each line; errors name the line number.
+    fn rows<T>(&mut self, work: impl Fn(usize, &StringRecord) -> Result<T, String>) -> Vec<Result<T, DataError>> {
         let Self { path, csv, .. } = self;
         let mut rows = Vec::new();
         for record in csv.records() {
+            let line =
+                |at: Option<&csv::Position>| usize::try_from(at.map_or(0, csv::Position::line)).unwrap_or(usize::MAX);
             let (line, row) = match &record {
-                Ok(record) => (record.position().map_or(0, csv::Position::line), work(record)),
-                Err(error) => (error.position().map_or(0, csv::Position::line), Err(kind(error))),
+                Ok(record) => (line(record.position()), work(line(record.position()), record)),
+                Err(error) => (line(error.position()), Err(kind(error))),
             };
-            let line = usize::try_from(line).unwrap_or(usize::MAX);
             rows.push(row.map_err(|reason| Cause::Table { line, reason }.at(&*path)));
             if record.is_err_and(|error| error.is_io_error()) {
                 break;
@@ -269,7 +278,7 @@ impl Reader {
 fn kind(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("{len} values, expected {expected_len}"),
-        csv::ErrorKind::Utf8 { .. } => "no UTF-8".to_owned(),
+        csv::ErrorKind::Utf8 { .. } => not_utf_8(None),
         _ => error.to_string(),
     }
 }

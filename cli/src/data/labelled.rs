@@ -1,26 +1,6 @@
 //! Data set for classification: training, validation and test set with class names.
 
-use super::{Classification, DataOptions, LoadNotes};
-use serde::{Deserialize, Serialize};
-
-/// Column of numbers in a CSV file, with its normalization.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Column {
-    /// Name of the column in the header line.
-    pub name: String,
-    /// Mean of the column's values in the training set.
-    pub mean: f64,
-    /// Standard deviation of the column's training values; 1 if they are all alike.
-    pub deviation: f64,
-}
-
-impl Column {
-    /// Normalizes a number, (x − mean)/deviation, and returns the bytes of the f32.
-    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    pub(super) fn bytes(&self, number: f64) -> [u8; 4] {
-        (((number - self.mean) / self.deviation) as f32).to_le_bytes()
-    }
-}
+use super::{Classification, Column, DataOptions, LoadNotes};
 
 /// Data set with one class for each image or row of numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +15,7 @@ pub struct Labelled {
     pub deviation: f32,
     /// Means and deviations of each channel, where these are known and not counted.
     pub channels: Option<[[f32; 3]; 2]>,
-    /// Columns of a data set of rows; empty for images.
+    /// Features of a data set of rows; empty for images.
     pub columns: Vec<Column>,
     /// Training set: images with one class label each.
     pub train: Classification,

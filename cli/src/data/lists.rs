@@ -1,6 +1,6 @@
 //! Lists of names: text files with a line for each image or recording of a part.
 
-use super::{Cause, DataError, files::SUPPORTED_SUFFIXES};
+use super::{Cause, DataError, encoding::decode, files::SUPPORTED_SUFFIXES};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
@@ -29,7 +29,7 @@ pub(super) struct Listed<T> {
     pub file: Option<T>,
 }
 
-/// Reads a small text file as UTF-8, without a byte order mark; returns `None` if there is no such file.
+/// Reads a small text file without its byte order mark; returns `None` if there is no such file.
 ///
 /// # Errors
 /// An entry that is no file or cannot be read, or text in another encoding.
@@ -45,14 +45,7 @@ pub(super) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
         );
     }
     let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
-        return Err(Cause::Files("UTF-16 text; save it as UTF-8".into()).at(path));
-    }
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").map_or_else(|| bytes.clone(), <[u8]>::to_vec);
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) => Err(Cause::Files(format!("not UTF-8 text: {error}")).at(path)),
-    }
+    decode(bytes).map(Some).map_err(|cause| cause.at(path))
 }
 
 impl List {

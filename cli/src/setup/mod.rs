@@ -46,26 +46,31 @@ For classify, images with one class each:
 - train-images-idx3-ubyte[.gz], train-labels-idx1-ubyte[.gz], and
   the same for t10k or test (MNIST)
 - data_batch_1.bin[.gz] ... and test_batch.bin[.gz] (CIFAR)
-or rows of numbers with one class each, for --network mlp:
+or rows of numbers and words with one class, for --network mlp:
 - a file NAME.csv, of which every fifth line is held out, or a
   directory with train.csv and test.csv: a header line, then lines
-  of numbers with a class in one column
-For speech, WAV files of one channel and one rate:
+  of numbers or words with a class in one column
+For speech, WAV files:
 - recordings/*.wav, or *.wav; transcripts.tsv (NAME.wav, a tab, the
   transcript) or names that begin with a digit and _; train.txt and
   test.txt list the names, or every fifth recording is held out
 For translate, files of lines in two languages, line by line:
 - train.en[.gz] and train.de[.gz], and the same for val and test,
   which may be named test_NAME; or every fifth line is held out
-For language, text in UTF-8:
+For language, text:
 - NAME.txt, or a directory with one such file, whose last 5 % are
   held out for evaluation
 - train.txt and test.txt (valid.txt), as in wikitext; valid.txt
   replaces a missing one
-For detect, images with boxes in PASCAL VOC's layout:
-- Annotations/NAME.xml and JPEGImages/NAME.jpg, in the directory or
-  in one folder of it; ImageSets/Main/{train,val,trainval,test}.txt
-  list the names, or every fifth image is held out
+For detect, images with boxes; without named parts, every fifth
+image is held out:
+- Annotations/NAME.xml and JPEGImages/NAME.jpg (PASCAL VOC), in the
+  directory or in one folder of it;
+  ImageSets/Main/{train,val,trainval,test}.txt list the names
+- NAME.xml beside NAME.jpg (labelImg)
+- annotations/*train*.json and images, the same for val (COCO)
+- images/train/NAME.jpg and labels/train/NAME.txt, the same for val,
+  or train/images and train/labels; data.yaml (YOLO)
 For generate, images in the layouts of classify, whose classes are
 ignored, or in one folder. Images smaller than the network's output are centred and
 padded with black.

@@ -1,5 +1,6 @@
 //! Data sets on disk: layouts that are read, and corrupt and foreign input, which gets one line and never a panic.
 
+mod boxes;
 mod directories;
 mod files;
 mod folders;
@@ -10,6 +11,7 @@ mod masks;
 mod mutated;
 mod numbers;
 mod real;
+mod recordings;
 mod validation;
 
 use files::{packed, put, unpacked};

@@ -3,11 +3,16 @@
 use super::{Predict, network::Fit};
 use crate::{
     Failure,
-    data::{self, Picture},
+    data::{self, Picture, TableRows},
     output,
     tasks::{Classes, InferenceModel, Predictions},
 };
 use std::{fmt::Write, path::PathBuf};
+
+/// Name of the file with the predicted classes.
+const TABLE: &str = "classes.tsv";
+/// Maximum number of classes that a line of the terminal counts.
+const MAX_SHOWN_CLASSES: usize = 10;
 
 /// Predicts the class of each row of some tables, and writes them.
 pub(super) fn rows(
@@ -15,12 +20,30 @@ pub(super) fn rows(
 ) -> Result<(), Failure> {
     let mut table = String::new();
     for path in files {
-        for (row, numbers) in data::rows(path, &classes.columns)?.iter().enumerate() {
+        let TableRows { features, unknown } = data::rows(path, &classes.columns)?;
+        if let Some(unknown) = unknown {
+            output::warn(&Failure::file(path, unknown));
+        }
+        let mut counts = vec![0_usize; classes.names.len()];
+        for (row, numbers) in features.iter().enumerate() {
             let (class, name) = told(&applied.predict([1, classes.columns.len(), 1], numbers)?, classes);
             writeln!(table, "{}:{}\t{class}\t{name}", path.display(), row + 1).ok();
+            if let Some(count) = counts.get_mut(class) {
+                *count += 1;
+            }
         }
+        let counted = classes.names.iter().zip(&counts).filter(|(_, count)| **count > 0);
+        let mut counted: Vec<(&String, &usize)> = counted.collect();
+        counted.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let more = counted.len().saturating_sub(MAX_SHOWN_CLASSES);
+        let words = counted.iter().take(MAX_SHOWN_CLASSES).map(|(name, count)| format!("{name} {count}"));
+        let more = (more > 0).then(|| format!("{more} more classes"));
+        let words: Vec<String> = words.chain(more).collect();
+        let rows = if features.len() == 1 { "1 row".to_owned() } else { format!("{} rows", features.len()) };
+        output::print(&format!("{}: {rows}: {}\n", path.display(), words.join(", ")))?;
     }
-    write(arguments, &table)
+    write(arguments, &table)?;
+    if table.is_empty() { Ok(()) } else { output::print(&format!("{}\n", arguments.out.join(TABLE).display())) }
 }
 
 /// Predicts the class of each image, and writes them; `size` is that of the network's input.
@@ -52,7 +75,7 @@ fn write(arguments: &Predict, table: &str) -> Result<(), Failure> {
     if table.is_empty() {
         return Ok(());
     }
-    output::write(&arguments.out.join("classes.tsv"), format!("image\tclass\tname\n{table}").as_bytes())
+    output::write(&arguments.out.join(TABLE), format!("image\tclass\tname\n{table}").as_bytes())
 }
 
 /// Returns the pixels of an image for a network of one size; grey networks take one value each.

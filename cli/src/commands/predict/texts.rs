@@ -7,7 +7,11 @@ use crate::{
     output,
     tasks::{Choice, InferenceModel, Transcript},
 };
-use std::{fmt::Write, path::PathBuf};
+use indicatif::ProgressBar;
+use std::{fmt::Write, path::PathBuf, time::Duration};
+
+/// Time between two pictures of the progress line, as indicatif's examples have it.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Transcribes recordings by beam search and by greedy decoding.
 pub(super) fn hear(
@@ -15,23 +19,27 @@ pub(super) fn hear(
 ) -> Result<(), Failure> {
     let spectra = Spectra::new(rate).map_err(|cause| Failure::file(&arguments.weights, cause))?;
     let mut table = "recording\ttext\tgreedy\n".to_owned();
-    for path in files {
+    // Hidden off a terminal.
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(TICK);
+    for (i, path) in files.iter().enumerate() {
         let sound = Sound::read(path)?;
+        let seconds = sound.seconds();
+        bar.set_message(format!("recording {} of {}: {seconds:.0} s of sound", i + 1, files.len()));
         if sound.rate != rate {
-            let cause = format!(
-                "sampled at {} Hz, but the network was trained at {rate} Hz; resample the recording",
-                sound.rate
-            );
-            return Err(Failure::file(path, cause));
+            let cause = format!("resampled from {} to {rate} Hz, the rate of the training", sound.rate);
+            bar.suspend(|| output::warn(&Failure::file(path, cause)));
         }
+        let sound = sound.resampled(rate).map_err(|cause| Failure::file(path, cause))?;
         let numbers: Vec<u8> = spectra.compute(&sound.samples).iter().flat_map(|x| x.to_le_bytes()).collect();
         let frequencies = spectra.frequencies();
         let answers = applied.predict([numbers.len() / 4 / frequencies, frequencies, 1], &numbers)?;
         for Transcript { text, greedy } in answers.texts() {
             writeln!(table, "{}\t{text}\t{greedy}", path.display()).ok();
-            output::print(&format!("{}: {text}\n", path.display()))?;
+            bar.suspend(|| output::print(&format!("{}: {text}\n", path.display())))?;
         }
     }
+    bar.finish_and_clear();
     output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
 }
 

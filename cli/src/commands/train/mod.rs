@@ -13,7 +13,7 @@ mod times;
 use crate::{
     Failure,
     machine::Origin,
-    metrics::Metrics,
+    metrics::{Metrics, NOTHING},
     output, ranks,
     record::{Description, GradientTraffic, Recorder},
     report::Report,
@@ -337,8 +337,9 @@ impl Training<'_> {
             if let Some(scores) = scores {
                 let examples = self.plan.setup.task().kind().sample_noun();
                 let words = Metrics::words(scores.iter());
-                let loss = self.recorder.record().mean_loss().unwrap_or(f64::NAN);
-                let line = format!("step {iteration}: loss {loss:.4}, {words} on {on} {examples}\n");
+                let loss = self.recorder.record().mean_loss();
+                let loss = loss.map_or_else(|| NOTHING.to_owned(), |loss| format!("{loss:.4}"));
+                let line = format!("step {iteration}: loss {loss}, {words} on {on} {examples}\n");
                 bar.suspend(|| output::print(&line))?;
             }
         }

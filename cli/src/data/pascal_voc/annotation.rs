@@ -1,15 +1,15 @@
-//! Annotation files of PASCAL VOC.
+//! Annotation files of PASCAL VOC, and boxes in the coordinates of any format.
 
-use crate::data::{Cause, DataError};
+use crate::data::{Cause, DataError, encoding::decode_xml};
 use gradscale::boxes::Corners;
-use roxmltree::{Document, Node};
-use std::{fs, path::Path};
+use roxmltree::{Document, Node, ParsingOptions};
+use std::{fmt, fs, path::Path};
 
 /// Pixels by which a box may exceed its image, because tools count pixels from 0 or from 1.
 const SLACK: f32 = 1.0;
 
-/// Content of an annotation file in the format of PASCAL VOC.
-#[derive(Clone, Debug, PartialEq)]
+/// Annotation of an image: its size and its objects.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Annotation {
     /// Rows and columns of the image, if the file has them.
     pub size: Option<[usize; 2]>,
@@ -21,18 +21,47 @@ pub(super) struct Annotation {
 pub(super) struct Object {
     pub class: String,
     pub difficult: bool,
-    /// Corners of the object's box: first and last pixels, counted from 1.
-    pub corners: Corners,
-    /// Number of the object's line in the annotation file.
-    pub line: u32,
+    pub bounds: Bounds,
+    pub place: Place,
+}
+
+/// Left, top, right and bottom edge of a box.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Bounds {
+    /// First and last pixels, counted from 1 (PASCAL VOC).
+    Pixels(Corners),
+    /// Shares of the image (YOLO).
+    Shares(Corners),
+}
+
+/// Place of an object in its file, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Number of the line, from 1.
+    Line(u32),
+    /// Identifier of an annotation of COCO.
+    Id(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Id(id) => write!(f, "annotation {id}"),
+        }
+    }
 }
 
 impl Annotation {
+    /// Reads a file of PASCAL VOC.
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
         let wrong = |reason: String| Cause::Boxes(reason).at(path);
-        let text = String::from_utf8(bytes).map_err(|error| wrong(format!("not UTF-8 text: {error}")))?;
-        let document = Document::parse(&text).map_err(|error| wrong(format!("invalid XML: {error}")))?;
+        let text = decode_xml(bytes).map_err(|cause| cause.at(path))?;
+        // A document type is harmless: the parser follows no file names in it and limits how far entities expand.
+        let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+        let document =
+            Document::parse_with_options(&text, options).map_err(|error| wrong(format!("invalid XML: {error}")))?;
         Self::from_document(&document).map_err(wrong)
     }
 
@@ -50,8 +79,8 @@ impl Annotation {
             None => None,
         };
         let object = |node: Node<'_, '_>| {
-            let line = document.text_pos_at(node.range().start).row;
-            let at = |reason: String| format!("line {line}: {reason}");
+            let place = Place::Line(document.text_pos_at(node.range().start).row);
+            let at = |reason: String| format!("{place}: {reason}");
             let class = text(node, "name").filter(|name| !name.is_empty());
             let class = class.ok_or_else(|| at("an object without a <name>".into()))?.to_owned();
             let bounds = child(node, "bndbox").ok_or_else(|| at(format!("{class} has no <bndbox>")))?;
@@ -60,7 +89,7 @@ impl Annotation {
                 *corner = number(bounds, name).map_err(at)?;
             }
             let difficult = text(node, "difficult").is_some_and(|text| text == "1");
-            Ok(Object { class, difficult, corners, line })
+            Ok(Object { class, difficult, bounds: Bounds::Pixels(corners), place })
         };
         let objects = root.children().filter(|node| node.has_tag_name("object")).map(object);
         Ok(Self { size, objects: objects.collect::<Result<_, String>>()? })
@@ -73,17 +102,31 @@ impl Object {
     /// # Errors
     /// A box that exceeds the picture; the text names it.
     pub fn shares(&self, [height, width]: [usize; 2]) -> Result<Option<Corners>, String> {
-        let [left, top, right, bottom] = self.corners;
-        let said = || format!("line {}: the box of {} ({left}, {top} to {right}, {bottom})", self.line, self.class);
+        let [high, wide] = [height, width].map(|side| side as f32);
+        // From here on in pixels from 0, whose right and bottom edges are those of VOC as the paper's code reads them.
+        let (said, corners) = match self.bounds {
+            Bounds::Pixels(corners) => (corners, corners.map(|edge| edge - 1.0)),
+            Bounds::Shares(shares) => {
+                (shares, [shares[0] * wide, shares[1] * high, shares[2] * wide, shares[3] * high])
+            }
+        };
+        let said = || {
+            let [left, top, right, bottom] = said;
+            format!("{}: the box of {} ({left}, {top} to {right}, {bottom})", self.place, self.class)
+        };
+        let [left, top, right, bottom] = corners;
         if right < left || bottom < top {
             return Err(format!("{} ends before it begins", said()));
         }
-        let [high, wide] = [height, width].map(|side| side as f32);
-        let outside = left < 1.0 - SLACK || top < 1.0 - SLACK || right > wide + SLACK || bottom > high + SLACK;
-        if outside {
+        let past = match self.bounds {
+            // A last pixel, counted from 1, may be that behind the image.
+            Bounds::Pixels(_) => 0.0,
+            Bounds::Shares(_) => SLACK,
+        };
+        if left < -SLACK || top < -SLACK || right > wide + past || bottom > high + past {
             return Err(format!("{} lies outside its image of {height} × {width} (rows × columns)", said()));
         }
-        let inside = |value: f32, side: f32| ((value - 1.0) / side).clamp(0.0, 1.0);
+        let inside = |value: f32, side: f32| (value / side).clamp(0.0, 1.0);
         let corners = [inside(left, wide), inside(top, high), inside(right, wide), inside(bottom, high)];
         Ok((corners[2] > corners[0] && corners[3] > corners[1]).then_some(corners))
     }

@@ -9,13 +9,13 @@ pub use wav::Sound;
 
 use super::{
     Cause, DataError, DataOptions, LoadNotes,
+    encoding::read_text,
     files::{Broken, fifths, hold_out, visible},
     name, parted, split_note,
 };
 use gradscale::gradscale_core::ops::Ctc;
 use std::{
-    collections::BTreeSet,
-    fs,
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     path::{Path, PathBuf},
 };
 
@@ -69,14 +69,15 @@ pub struct Speech {
 }
 
 impl Speech {
-    /// Reads a directory with WAV files of one channel and one rate, in it or in its folder `recordings`. Transcripts
-    /// are in `transcripts.tsv`, with a line `NAME.wav`, tab, text for each recording. Without that file, names begin
-    /// with a digit and an underscore, which mean the digit's English name. `train.txt` and `test.txt` list the names
-    /// of both parts, and `val.txt` those for validation; without them every fifth recording is for scores.
+    /// Reads a directory with WAV files, in it or in its folder `recordings`. Several channels are mixed down, and other
+    /// rates than that of the first training recording are resampled. Transcripts are in `transcripts.tsv`, with a line
+    /// `NAME.wav`, tab, text for each recording. Without that file, names begin with a digit and an underscore, which
+    /// mean the digit's English name. `train.txt` and `test.txt` list the names of both parts, and `val.txt` those for
+    /// validation; without them every fifth recording is for scores.
     ///
     /// # Errors
-    /// A directory of another layout, sounds that cannot be read or have another rate, transcripts that no alignment
-    /// can produce.
+    /// A directory of another layout, sounds that cannot be read, transcripts that no alignment can produce, names in
+    /// two lists.
     pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let folder = dir.join("recordings");
         let folder = if folder.is_dir() { folder } else { dir.to_owned() };
@@ -88,9 +89,11 @@ impl Speech {
         let texts = Texts::read(dir)?;
         let lists = ["train", "test", "val"].map(|part| list(&folder, &dir.join(format!("{part}.txt"))));
         let [train, test, validation] = lists;
+        let (train, test, validation) = (train?, test?, validation?);
+        check_disjoint(dir, [("train", &train), ("test", &test), ("val", &validation)])?;
         let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
-        let (train, test, validation) = match (train?, test?) {
-            (Some(train), Some(test)) => (train, test, validation?.filter(|_| reading.validation)),
+        let (train, test, validation) = match (train, test) {
+            (Some(train), Some(test)) => (train, test, validation.filter(|_| reading.validation)),
             (None, None) => {
                 let [train, test] = fifths(files);
                 taken.push(split_note(train.len(), test.len()));
@@ -106,7 +109,7 @@ impl Speech {
                 .at(dir.join("train.txt")));
             }
         };
-        let mut heard = Heard { reading, texts, spectra: None, bytes: 0 };
+        let mut heard = Heard { reading, texts, spectra: None, bytes: 0, mixed: 0, resampled: 0 };
         let train = heard.read_files(&train, &mut broken)?;
         let test = heard.read_files(&test, &mut broken)?;
         let validation = validation.map(|files| heard.read_files(&files, &mut broken)).transpose()?;
@@ -115,7 +118,8 @@ impl Speech {
                 return Err(Cause::Sound(format!("no recordings for {list}")).at(dir));
             }
         }
-        let Some((rate, _, spectra)) = heard.spectra else { return Err(Cause::Empty.at(dir)) };
+        taken.extend(heard.conversions());
+        let Some((rate, spectra)) = heard.spectra else { return Err(Cause::Empty.at(dir)) };
         let frequencies = spectra.frequencies();
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let letters = letters([&train, &test].into_iter().chain(&validation));
@@ -141,7 +145,8 @@ impl Speech {
 
 /// Source of the recordings' transcripts: a table, or file names with digits.
 enum Texts {
-    Table(PathBuf, Vec<(String, String)>),
+    /// Path of the table, and the texts by the names of the recordings without folder and ending.
+    Table(PathBuf, BTreeMap<String, String>),
     Digits,
 }
 
@@ -151,27 +156,35 @@ impl Texts {
         if !path.is_file() {
             return Ok(Self::Digits);
         }
-        let text = text(&path)?;
-        let row = |(i, line): (usize, &str)| match line.split_once('\t') {
-            Some((name, said)) => Ok((name.trim().to_owned(), said.trim().to_owned())),
-            None => {
-                Err(Cause::Table { line: i + 1, reason: "no tab between file name and transcript".into() }.at(&path))
+        let text = read_text(&path)?;
+        let mut texts = BTreeMap::new();
+        for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let wrong = |reason: String| Cause::Table { line: i + 1, reason }.at(&path);
+            let fields: Vec<&str> = line.split('\t').map(str::trim).collect();
+            let (file, said) = match fields[..] {
+                [file, said] => (file, said),
+                [file, said, ref others @ ..] if others.iter().all(|other| other.is_empty()) => (file, said),
+                [_] => return Err(wrong("no tab between file name and transcript".into())),
+                _ => return Err(wrong(format!("{} columns; keep two, NAME.wav and its transcript", fields.len()))),
+            };
+            match texts.entry(bare_name(file).to_owned()) {
+                Entry::Vacant(entry) => drop(entry.insert(said.to_owned())),
+                Entry::Occupied(known) if known.get() == said => {}
+                Entry::Occupied(known) => {
+                    return Err(wrong(format!("{file} is “{said}” here and “{}” in another line", known.get())));
+                }
             }
-        };
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let mut table = lines.map(row).collect::<Result<Vec<_>, _>>()?;
-        table.sort();
-        Ok(Self::Table(path, table))
+        }
+        Ok(Self::Table(path, texts))
     }
 
     fn find_text(&self, path: &Path) -> Result<String, DataError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match self {
             Self::Table(table, texts) => {
-                let found = texts.binary_search_by(|(known, _)| known.as_str().cmp(&name));
                 let missing =
                     || Cause::Sound(format!("{} has no transcript for this recording", table.display())).at(path);
-                found.ok().and_then(|i| texts.get(i)).map(|(_, text)| text.clone()).ok_or_else(missing)
+                texts.get(bare_name(&name)).cloned().ok_or_else(missing)
             }
             Self::Digits => {
                 let digit = name.split_once('_').and_then(|(digit, _)| digit.parse::<usize>().ok());
@@ -183,13 +196,26 @@ impl Texts {
     }
 }
 
+/// Returns the name of a recording without folders and without `.wav`, since tables spell it both ways.
+fn bare_name(name: &str) -> &str {
+    let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
+    match name.len().checked_sub(4).and_then(|at| name.split_at_checked(at)) {
+        Some((stem, end)) if end.eq_ignore_ascii_case(".wav") => stem,
+        Some(_) | None => name,
+    }
+}
+
 /// State of reading the recordings of a data set.
 struct Heard<'a> {
     reading: &'a DataOptions,
     texts: Texts,
-    /// Sampling rate of the first file, that file's name, and the transform to spectra.
-    spectra: Option<(u32, String, Spectra)>,
+    /// Sampling rate of the first recording, and the transform to spectra.
+    spectra: Option<(u32, Spectra)>,
     bytes: u64,
+    /// Number of recordings whose channels were mixed down.
+    mixed: usize,
+    /// Number of recordings that were resampled.
+    resampled: usize,
 }
 
 impl Heard<'_> {
@@ -212,34 +238,39 @@ impl Heard<'_> {
     }
 
     fn read_file(&mut self, path: &Path) -> Result<Spoken, DataError> {
+        let failed = |words: String| Cause::Sound(words).at(path);
         let (text, sound) = (self.texts.find_text(path)?, Sound::read(path)?);
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let spectra = match &self.spectra {
-            Some((rate, _, spectra)) if *rate == sound.rate => spectra.clone(),
-            Some((rate, first, _)) => {
-                let words = format!("sampled at {} Hz, but {first} at {rate} Hz; resample the recordings", sound.rate);
-                return Err(Cause::Sound(words).at(path));
-            }
-            None => {
-                let spectra = Spectra::new(sound.rate).map_err(|words| Cause::Sound(words).at(path))?;
-                self.spectra = Some((sound.rate, file.clone(), spectra.clone()));
-                spectra
-            }
+        let (rate, spectra) = match &self.spectra {
+            Some(known) => known.clone(),
+            None => (sound.rate, Spectra::new(sound.rate).map_err(failed)?),
         };
+        let (seconds, mixed, resampled) = (sound.seconds(), sound.channels > 1, sound.rate != rate);
+        let sound = sound.resampled(rate).map_err(failed)?;
         let spoken = Spoken::new(file, text, &spectra, &sound.samples);
         let letters: Vec<u32> = spoken.text.chars().map(u32::from).collect();
         let (frames, least) = (spoken.frames, 2 * Ctc::least_frames(&letters));
         if frames + 1 < least && !self.reading.short_recordings {
-            let words = format!("too short for “{}”: {frames} frames, at least {least} needed", spoken.text);
-            return Err(Cause::Sound(words).at(path));
+            let needed = Spectra::seconds(least - 1);
+            return Err(failed(format!(
+                "too short for “{}”: {seconds:.3} s, at least {needed:.3} s needed",
+                spoken.text
+            )));
         }
+        self.spectra = Some((rate, spectra));
+        self.mixed += usize::from(mixed);
+        self.resampled += usize::from(resampled);
         Ok(spoken)
     }
-}
 
-fn text(path: &Path) -> Result<String, DataError> {
-    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    String::from_utf8(bytes).map_err(|error| Cause::Sound(format!("not UTF-8 text: {error}")).at(path))
+    /// Returns a line for each kind of conversion that recordings went through.
+    fn conversions(&self) -> Vec<String> {
+        let rate = self.spectra.as_ref().map_or(0, |(rate, _)| *rate);
+        let counted = |count: usize, words: String| (count > 0).then(|| format!("{count} recordings {words}"));
+        let mixed = counted(self.mixed, "of several channels are mixed down to one".to_owned());
+        let resampled = counted(self.resampled, format!("of other rates are resampled to {rate} Hz"));
+        mixed.into_iter().chain(resampled).collect()
+    }
 }
 
 /// Reads the files that a list names, if there is one.
@@ -249,21 +280,38 @@ fn list(folder: &Path, path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
     }
     let mut files = Vec::new();
     let mut seen = BTreeSet::new();
-    for (i, line) in text(path)?.lines().enumerate() {
+    for (i, line) in read_text(path)?.lines().enumerate() {
         let name = line.trim();
         if name.is_empty() {
             continue;
         }
         let wrong = |reason: String| Cause::Table { line: i + 1, reason }.at(path);
-        if !folder.join(name).is_file() {
+        // Names stand there with or without folder and ending.
+        let spellings = [name.to_owned(), format!("{}.wav", bare_name(name)), format!("{}.WAV", bare_name(name))];
+        let Some(file) = spellings.iter().map(|name| folder.join(name)).find(|path| path.is_file()) else {
             return Err(wrong(format!("{} is missing", folder.join(name).display())));
-        }
-        if !seen.insert(name.to_owned()) {
+        };
+        if !seen.insert(file.clone()) {
             return Err(wrong(format!("{name} is listed twice")));
         }
-        files.push(folder.join(name));
+        files.push(file);
     }
     Ok(Some(files))
+}
+
+/// Checks that no recording is in two lists, because its score would be that of a known text.
+fn check_disjoint(dir: &Path, lists: [(&str, &Option<Vec<PathBuf>>); 3]) -> Result<(), DataError> {
+    let mut known: BTreeMap<&Path, &str> = BTreeMap::new();
+    for (part, list) in lists {
+        for path in list.iter().flatten() {
+            if let Some(other) = known.insert(path, part) {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let words = format!("{name} is in {other}.txt, too; keep it in one list");
+                return Err(Cause::Sound(words).at(dir.join(format!("{part}.txt"))));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns all letters that occur, in order.

@@ -41,6 +41,13 @@ impl Spectra {
         self.window.len() / 2 + 1
     }
 
+    /// Returns the shortest sound with this number of frames, in seconds.
+    #[must_use]
+    pub fn seconds(frames: usize) -> f64 {
+        let strides = frames.saturating_sub(1) as f64;
+        (f64::from(WINDOW) + f64::from(STRIDE) * strides) / 1000.0
+    }
+
     /// Computes the spectra of a recording, `[frames, frequencies]`; a short one is followed by silence.
     #[must_use]
     pub fn compute(&self, samples: &[f32]) -> Vec<f32> {

@@ -2,7 +2,28 @@
 
 use crate::data::{Cause, DataError};
 use hound::{SampleFormat, WavReader};
-use std::path::Path;
+use rubato::{Fft, FixedSync, Resampler, audioadapter_buffers::owned::InterleavedOwned};
+use std::{fs, io::Cursor, path::Path};
+
+/// Length of a RIFF header and of a chunk header in bytes.
+const RIFF_HEADER: usize = 12;
+const CHUNK_HEADER: usize = 8;
+/// Declared lengths from here on are those of programs that did not know the length when they wrote the header. No WAV
+/// file is as long, because RIFF counts in 32 bits.
+const UNKNOWN_LENGTH: u32 = 0xffff_ff00;
+/// Approximate length of the blocks that are resampled, in samples. The filter's transition band is narrower for longer
+/// blocks, but tones that begin suddenly then ring longer: 1024 samples are 64 ms at 16 kHz.
+const BLOCK_SAMPLES: usize = 1024;
+/// First bytes of other formats of sounds, with their names.
+const OTHER_FORMATS: [(&[u8], &str); 7] = [
+    (b"fLaC", "FLAC"),
+    (b"OggS", "Ogg"),
+    (b"ID3", "MP3"),
+    (b"\xff\xfb", "MP3"),
+    (b"FORM", "AIFF"),
+    (b"RF64", "RF64"),
+    (b"RIFX", "RIFX"),
+];
 
 /// Samples of a WAV file, one channel.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,19 +32,23 @@ pub struct Sound {
     pub rate: u32,
     /// Values of the samples, from −1 to 1.
     pub samples: Vec<f32>,
+    /// Number of channels in the file, whose mean the samples are.
+    pub channels: u16,
 }
 
 impl Sound {
-    /// Reads a WAV file of one channel, of 8 to 32 bits or f32.
+    /// Reads a WAV file of 8 to 32 bits or f32. Several channels are mixed down to their mean.
     ///
     /// # Errors
-    /// A file that is no such sound, or is cut off.
+    /// A file that is no such sound, or is truncated.
     pub fn read(path: &Path) -> Result<Self, DataError> {
-        let mut file = WavReader::open(path).map_err(|error| cause(error).at(path))?;
+        let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
+        Self::decode(&bytes).map_err(|cause| cause.at(path))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Cause> {
+        let mut file = WavReader::new(Cursor::new(essential_chunks(bytes)?)).map_err(cause)?;
         let spec = file.spec();
-        if spec.channels != 1 {
-            return Err(Cause::Sound(format!("{} channels; mix them down to one", spec.channels)).at(path));
-        }
         let samples: Result<Vec<f32>, hound::Error> = match spec.sample_format {
             SampleFormat::Float => file.samples::<f32>().collect(),
             SampleFormat::Int => {
@@ -32,15 +57,110 @@ impl Sound {
                 file.samples::<i32>().map(|sample| sample.map(|sample| sample as f32 / most)).collect()
             }
         };
-        let samples = samples.map_err(|error| cause(error).at(path))?;
+        let samples = samples.map_err(cause)?;
         if samples.iter().any(|sample| !sample.is_finite()) {
-            return Err(Cause::Sound("some samples are NaN or infinite".to_owned()).at(path));
+            return Err(Cause::Sound("some samples are NaN or infinite".to_owned()));
         }
+        let channels = spec.channels.max(1);
+        let mean = |frame: &[f32]| frame.iter().sum::<f32>() / f32::from(channels);
+        let samples: Vec<f32> = match channels {
+            1 => samples,
+            _ => samples.chunks_exact(usize::from(channels)).map(mean).collect(),
+        };
         if samples.is_empty() {
-            return Err(Cause::Sound("no samples".to_owned()).at(path));
+            return Err(Cause::Sound("no samples".to_owned()));
         }
-        Ok(Self { rate: spec.sample_rate, samples })
+        Ok(Self { rate: spec.sample_rate, samples, channels })
     }
+
+    /// Returns the length of the recording in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.samples.len() as f64 / f64::from(self.rate.max(1))
+    }
+
+    /// Resamples to another rate, with the frequencies that both rates have.
+    ///
+    /// # Errors
+    /// A rate of 0, in words.
+    pub fn resampled(self, rate: u32) -> Result<Self, String> {
+        if rate == self.rate {
+            return Ok(self);
+        }
+        let [from, to] = [self.rate, rate].map(|rate| usize::try_from(rate).unwrap_or(usize::MAX));
+        let failed = |error: &dyn std::fmt::Display| format!("cannot be resampled from {from} to {to} Hz: {error}");
+        // An even number of samples, because a filter of odd length would delay the sound by half a sample.
+        let pair = 2 * from / gcd(from, to).max(1);
+        let block = pair.max(1) * BLOCK_SAMPLES.div_ceil(pair.max(1));
+        let resampler = Fft::<f32>::new(from, to, block, 1, FixedSync::Both);
+        let mut resampler = resampler.map_err(|error| failed(&error))?;
+        let count = self.samples.len();
+        let input = InterleavedOwned::new_from(self.samples, 1, count).map_err(|error| failed(&error))?;
+        let output = resampler.process_all(&input, count, None).map_err(|error| failed(&error))?;
+        Ok(Self { rate, samples: output.take_data(), channels: self.channels })
+    }
+}
+
+/// Returns the greatest common divisor.
+const fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Returns a file of the format and the samples alone, which hound reads. It does not skip the padding byte after a
+/// chunk of odd length, and refuses lengths that streaming programs leave unknown.
+///
+/// # Errors
+/// Another format, or fewer samples than the header declares.
+fn essential_chunks(file: &[u8]) -> Result<Vec<u8>, Cause> {
+    if !(file.starts_with(b"RIFF") && file.get(8..RIFF_HEADER) == Some(b"WAVE")) {
+        let other = OTHER_FORMATS.iter().find(|(magic, _)| file.starts_with(magic));
+        let found = other.map_or_else(String::new, |(_, name)| format!(" but {name}; convert it to WAV"));
+        return Err(Cause::Sound(format!("not a WAV file{found}")));
+    }
+    let (mut format, mut at) = (None, RIFF_HEADER);
+    while let Some(header) = file.get(at..at + CHUNK_HEADER) {
+        let declared = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+        let start = at + CHUNK_HEADER;
+        let left = file.len() - start;
+        let length = usize::try_from(declared).unwrap_or(usize::MAX);
+        match (&header[..4], format) {
+            (b"data", Some(format)) => {
+                let streamed = declared >= UNKNOWN_LENGTH;
+                if length > left && !streamed {
+                    return Err(Cause::Truncated { expected: length, found: left });
+                }
+                return Ok(minimal_file(format, &file[start..start + length.min(left)]));
+            }
+            (b"fmt ", _) => format = file.get(start..start.saturating_add(length)),
+            _ => {}
+        }
+        // Some programs leave out the padding byte. It is zero, and the name of a chunk is not.
+        let end = start.saturating_add(length);
+        at = end.saturating_add(usize::from(length % 2 == 1 && file.get(end) == Some(&0)));
+    }
+    Err(Cause::Sound("truncated: no samples; the WAV file ends before them".to_owned()))
+}
+
+/// Builds a WAV file of two chunks.
+fn minimal_file(format: &[u8], samples: &[u8]) -> Vec<u8> {
+    // The program reads no files above 4 GB: RIFF counts in 32 bits.
+    let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes();
+    let all = 4 + 2 * CHUNK_HEADER + format.len() + samples.len();
+    let mut file = Vec::with_capacity(CHUNK_HEADER + all);
+    for part in [
+        b"RIFF",
+        &length(all)[..],
+        b"WAVE",
+        b"fmt ",
+        &length(format.len())[..],
+        format,
+        b"data",
+        &length(samples.len())[..],
+        samples,
+    ] {
+        file.extend_from_slice(part);
+    }
+    file
 }
 
 fn cause(error: hound::Error) -> Cause {
@@ -49,5 +169,77 @@ fn cause(error: hound::Error) -> Cause {
         hound::Error::IoError(error) if error.raw_os_error().is_none() => Cause::Sound(format!("truncated: {error}")),
         hound::Error::IoError(error) => Cause::Io(error),
         other => Cause::Sound(format!("not a readable WAV file: {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sound;
+
+    /// Returns a WAV file of 16 bits with a chunk before the samples.
+    fn file(channels: u16, rate: u32, chunk: &[u8], samples: &[i16]) -> Vec<u8> {
+        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        let format = [&1u16.to_le_bytes()[..], &channels.to_le_bytes(), &rate.to_le_bytes()].concat();
+        let width = 2 * channels;
+        let format = [&format[..], &(rate * u32::from(width)).to_le_bytes(), &width.to_le_bytes(), &[16, 0]].concat();
+        let mut file = super::minimal_file(&format, &bytes);
+        file.splice(36..36, chunk.iter().copied());
+        file
+    }
+
+    fn samples(file: &[u8]) -> Vec<f32> {
+        Sound::decode(file).expect("a sound").samples
+    }
+
+    /// Chunks of odd length with and without their padding byte, channels, and lengths that are unknown or wrong.
+    #[test]
+    fn files_as_programs_write_them() {
+        let two = [16384, -8192];
+        let right = [0.5, -0.25];
+        for chunk in [&b""[..], b"LIST\x03\0\0\0abc\0", b"LIST\x03\0\0\0abc", b"LIST\x04\0\0\0abcd", b"junk\0\0\0\0"] {
+            assert_eq!(samples(&file(1, 8000, chunk, &two)), right, "{chunk:?}");
+        }
+        assert_eq!(samples(&file(2, 8000, b"", &[16384, 16384, 0, -16384])), right);
+        let mut streamed = file(1, 8000, b"", &two);
+        streamed[40..44].copy_from_slice(&[0xff; 4]);
+        assert_eq!(samples(&streamed), right);
+        // An odd number of bytes of 8 bits, and text behind the samples.
+        let behind = [file(1, 8000, b"", &two), b"LIST\x03\0\0\0abc\0".to_vec()].concat();
+        assert_eq!(samples(&behind), right);
+        let whole = file(1, 8000, b"", &two);
+        for (bytes, reason) in [
+            (&whole[..46], "truncated: 2 bytes of the 4 that its header declares"),
+            (&whole[..30], "truncated: no samples"),
+            (b"fLaC and more", "not a WAV file but FLAC; convert it to WAV"),
+            (b"", "not a WAV file"),
+        ] {
+            let cause = Sound::decode(bytes).expect_err("a refusal").to_string();
+            assert!(cause.starts_with(reason), "{cause}");
+        }
+    }
+
+    /// A tone keeps its frequency and size, and one above the new range disappears.
+    #[test]
+    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
+    fn rates_are_converted() {
+        let tone = |rate: u32, hertz: f64| -> Sound {
+            let value = |i: u32| (f64::from(i) / f64::from(rate) * hertz * std::f64::consts::TAU).sin() as f32;
+            Sound { rate, samples: (0..rate).map(value).collect(), channels: 1 }
+        };
+        for (from, to) in [(16000, 8000), (8000, 16000), (44100, 8000), (11025, 8000), (8001, 8000)] {
+            let changed = tone(from, 700.0).resampled(to).expect("a rate");
+            let right = tone(to, 700.0);
+            assert!(changed.samples.len().abs_diff(right.samples.len()) <= 1, "{}", changed.samples.len());
+            let inside = 1000..7000;
+            let pairs = changed.samples[inside.clone()].iter().zip(&right.samples[inside]);
+            let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+            println!("{from} to {to}: {worst:e}");
+            assert!(worst < 2e-3, "{from} to {to}: {worst:e}");
+        }
+        let gone = tone(16000, 6000.0).resampled(8000).expect("a rate");
+        assert!(gone.samples[1000..7000].iter().all(|sample| sample.abs() < 1e-3));
+        // Shorter than the delay of the filter.
+        let short = Sound { rate: 44100, samples: vec![0.5; 30], channels: 1 };
+        assert_eq!(short.resampled(8000).expect("a rate").samples.len(), 6);
     }
 }

@@ -5,11 +5,8 @@ mod vocabulary;
 
 pub use vocabulary::{Tokens, Vocabulary};
 
-use super::{Cause, DataError, DataOptions, LoadNotes, files::visible, name};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use super::{Cause, DataError, DataOptions, LoadNotes, encoding::read_text, files::visible, name};
+use std::path::{Path, PathBuf};
 
 /// Default number of tokens in a window.
 const WINDOW: usize = 32;
@@ -144,11 +141,17 @@ impl Corpus {
         let of_validation = (validation.as_ref().map_or(&train.0, |part| &part.0), corpus.validation.as_ref());
         for (path, part) in parts.into_iter().chain([of_validation]) {
             if let Some(part) = part.filter(|part| part.len() <= corpus.window) {
-                let words = format!(
-                    "{} tokens are too few for a window of {} and the next token; lower --window",
-                    part.len(),
-                    corpus.window
-                );
+                let (found, window) = (part.len(), corpus.window);
+                let words = if test.is_none() && *path == train.0 {
+                    let [all, held] = [all.len(), all.len() / 20];
+                    format!(
+                        "{all} tokens, of which {held} (5 %) are for evaluation, but a window of {window} takes {}; \
+                             add text or lower --window",
+                        window + 1
+                    )
+                } else {
+                    format!("{found} tokens are too few for a window of {window} and the next token; lower --window")
+                };
                 return Err(Cause::Text(words).at(path));
             }
         }
@@ -210,14 +213,9 @@ fn directory(path: &Path, reading: &DataOptions) -> Result<CorpusSplits, DataErr
 /// Reads a text file.
 ///
 /// # Errors
-/// A file that cannot be read, is empty or is not UTF-8.
+/// A file that cannot be read, is empty or has another encoding than UTF-8 or marked UTF-16.
 pub fn text(path: &Path) -> Result<String, DataError> {
-    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let valid = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count() + 1;
-        Cause::Text(format!("not UTF-8: line {line}, byte {valid} of the file")).at(path)
-    })?;
+    let text = read_text(path)?;
     if text.is_empty() {
         return Err(Cause::Text("empty".to_owned()).at(path));
     }
