@@ -201,7 +201,7 @@ class Watch:
             percent = 100 * flushed / (nonzero + flushed)
             self._warn(
                 "flushes",
-                f"the loss scale {_power(scale)} of GradScaler flushes at least {percent:.0f} % of the gradients of weights to zero, because"
+                f"the loss scale {_power(scale)} of GradScaler flushes an estimated {percent:.0f} % of the gradients of weights to zero, because"
                 f" {self._reason()}. Use a larger one (init_scale=, or scaler.update(new_scale=…)), which diagnose(model, loss_fn, batch)"
                 " recommends, or gradscale.torch.attach(model)",
             )
