@@ -57,7 +57,7 @@ pub enum Metric {
 }
 
 /// Text of a number that is not defined.
-pub const NOTHING: &str = "–";
+pub const MISSING_VALUE: &str = "–";
 
 /// Role of a score in tables and verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Metric {
     pub fn text(self, value: f64) -> String {
         match self.unit() {
             // A score without anything to count, as the precision of boxes that are all difficult.
-            _ if value.is_nan() => NOTHING.to_owned(),
+            _ if value.is_nan() => MISSING_VALUE.to_owned(),
             Unit::Share => format!("{:.1} %", 100.0 * value),
             // A network that has diverged.
             Unit::Number(_) if value >= 1e6 => format!("{value:.1e}"),

@@ -4,7 +4,7 @@ mod metric;
 mod saved;
 
 pub use gradscale::metrics::{AveragePrecision, Bleu, Confusion, ErrorRate, Perplexity, TopK};
-pub use metric::{Metric, NOTHING, Role, Unit};
+pub use metric::{MISSING_VALUE, Metric, Role, Unit};
 use saved::SavedScores;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;

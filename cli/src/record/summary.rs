@@ -1,7 +1,7 @@
 //! Table of all runs.
 
 use super::{Record, SiteSeries};
-use crate::metrics::{Metric, Metrics, NOTHING, Role};
+use crate::metrics::{MISSING_VALUE, Metric, Metrics, Role};
 use std::collections::BTreeSet;
 
 /// Table that summarises records of runs, one row per method.
@@ -111,7 +111,7 @@ fn spread(values: &[f64], digits: usize) -> String {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     match values.len() {
-        0 => NOTHING.to_owned(),
+        0 => MISSING_VALUE.to_owned(),
         1 => format!("{mean:.digits$}"),
         _ => {
             let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);

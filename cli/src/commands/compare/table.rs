@@ -3,7 +3,7 @@
 use super::results::{Case, Results};
 use crate::{
     machine::Origin,
-    metrics::{Metrics, NOTHING},
+    metrics::{MISSING_VALUE, Metrics},
     record::{Record, gradients, summary::Summary},
 };
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub fn line(record: &Record) -> String {
         (Some(metrics), _) => format!(
             "{head}  {}  loss {}  {} skipped  {} repeated  {:.1} s",
             Metrics::words(metrics.first()),
-            record.final_loss.map_or_else(|| NOTHING.to_owned(), |loss| format!("{loss:.4}")),
+            record.final_loss.map_or_else(|| MISSING_VALUE.to_owned(), |loss| format!("{loss:.4}")),
             record.skipped_steps,
             record.repeats,
             record.seconds

@@ -13,7 +13,7 @@ mod times;
 use crate::{
     Failure,
     machine::Origin,
-    metrics::{Metrics, NOTHING},
+    metrics::{MISSING_VALUE, Metrics},
     output, ranks,
     record::{Description, GradientTraffic, Recorder},
     report::Report,
@@ -338,7 +338,7 @@ impl Training<'_> {
                 let examples = self.plan.setup.task().kind().sample_noun();
                 let words = Metrics::words(scores.iter());
                 let loss = self.recorder.record().mean_loss();
-                let loss = loss.map_or_else(|| NOTHING.to_owned(), |loss| format!("{loss:.4}"));
+                let loss = loss.map_or_else(|| MISSING_VALUE.to_owned(), |loss| format!("{loss:.4}"));
                 let line = format!("step {iteration}: loss {loss}, {words} on {on} {examples}\n");
                 bar.suspend(|| output::print(&line))?;
             }

@@ -22,7 +22,7 @@ pub(super) struct Object {
     pub class: String,
     pub difficult: bool,
     pub bounds: Bounds,
-    pub place: Place,
+    pub place: ObjectPosition,
 }
 
 /// Left, top, right and bottom edge of a box.
@@ -34,16 +34,16 @@ pub(super) enum Bounds {
     Shares(Corners),
 }
 
-/// Place of an object in its file, for messages.
+/// ObjectPosition of an object in its file, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ObjectPosition {
     /// Number of the line, from 1.
     Line(u32),
     /// Identifier of an annotation of COCO.
     Id(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ObjectPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(line) => write!(f, "line {line}"),
@@ -79,7 +79,7 @@ impl Annotation {
             None => None,
         };
         let object = |node: Node<'_, '_>| {
-            let place = Place::Line(document.text_pos_at(node.range().start).row);
+            let place = ObjectPosition::Line(document.text_pos_at(node.range().start).row);
             let at = |reason: String| format!("{place}: {reason}");
             let class = text(node, "name").filter(|name| !name.is_empty());
             let class = class.ok_or_else(|| at("an object without a <name>".into()))?.to_owned();

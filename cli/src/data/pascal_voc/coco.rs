@@ -1,7 +1,7 @@
 //! Annotation files of COCO: JSON with images, annotations and categories.
 
 use super::{
-    annotation::{Annotation, Bounds, Object, Place},
+    annotation::{Annotation, Bounds, Object, ObjectPosition},
     listed::Listed,
 };
 use crate::data::{Cause, DataError};
@@ -95,7 +95,12 @@ impl Coco {
                 return Err(at("its bbox is not finite".to_owned()));
             }
             let bounds = Bounds::Pixels(corners);
-            annotations[*place].objects.push(Object { class, difficult: iscrowd > 0, bounds, place: Place::Id(id) });
+            annotations[*place].objects.push(Object {
+                class,
+                difficult: iscrowd > 0,
+                bounds,
+                place: ObjectPosition::Id(id),
+            });
         }
         let there = |folder: &&PathBuf| file.images.iter().take(1).any(|image| folder.join(&image.file_name).is_file());
         let folder = folders.iter().find(there).or(folders.first());

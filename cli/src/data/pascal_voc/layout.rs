@@ -31,7 +31,7 @@ const ANNOTATION_FOLDERS: [&str; 3] = ["annotations", "labels", "xmls"];
 
 /// Images of a data set by part.
 #[derive(Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct AnnotationLayout {
     /// Directory that has the data, for error messages.
     pub root: PathBuf,
     /// Images for training, for scores during training, and for the final scores.
@@ -43,7 +43,7 @@ pub(super) struct Layout {
     pub taken: Vec<String>,
 }
 
-impl Layout {
+impl AnnotationLayout {
     /// Finds the layout of a directory.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Layout {
             let inside: BTreeMap<usize, PathBuf> = part_folders(&annotations)?.into_iter().collect();
             for (part, images) in part_folders(&images)? {
                 let annotations = inside.get(&part).unwrap_or(&images).clone();
-                if let Some(pair) = Pair::of(images, annotations)? {
+                if let Some(pair) = Pair::from_folders(images, annotations)? {
                     parts[part].extend(pair.listed(&mut taken)?);
                 }
             }
@@ -183,11 +183,11 @@ struct Pair {
 impl Pair {
     /// Finds images and annotations in a directory, or in two folders of it.
     fn find(dir: &Path) -> Result<Option<Self>, DataError> {
-        if let Some(pair) = Self::of(dir.to_owned(), dir.to_owned())? {
+        if let Some(pair) = Self::from_folders(dir.to_owned(), dir.to_owned())? {
             return Ok(Some(pair));
         }
         match Self::folders(dir)? {
-            Some((images, annotations)) => Self::of(images, annotations),
+            Some((images, annotations)) => Self::from_folders(images, annotations),
             None => Ok(None),
         }
     }
@@ -202,7 +202,7 @@ impl Pair {
     }
 
     /// Pairs folders if an image has an annotation of its name.
-    fn of(images: PathBuf, annotations: PathBuf) -> Result<Option<Self>, DataError> {
+    fn from_folders(images: PathBuf, annotations: PathBuf) -> Result<Option<Self>, DataError> {
         let known: BTreeSet<String> = stems(&images, &IMAGES)?.into_keys().collect();
         for suffix in ["xml", "txt"] {
             if stems(&annotations, &[suffix])?.keys().any(|stem| known.contains(stem)) {

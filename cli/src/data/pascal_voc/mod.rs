@@ -18,7 +18,7 @@ use super::{
     store::{each, each_file, read},
 };
 use gradscale::metrics::Truth;
-use layout::{Layout, list};
+use layout::{AnnotationLayout, list};
 use listed::{Found, Listed};
 use std::{
     collections::BTreeSet,
@@ -96,8 +96,8 @@ impl Boxed {
     /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that
     /// are none.
     pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
-        let Layout { root, parts: [train, validation, test], names, all_classes, mut taken } =
-            Layout::find(dir, reading)?;
+        let AnnotationLayout { root, parts: [train, validation, test], names, all_classes, mut taken } =
+            AnnotationLayout::find(dir, reading)?;
         let mut broken = Broken::new(reading);
         let mut found = |all: Vec<Listed>| broken.keep(each_file(all.len(), |i| all[i].read(&names)));
         let (train, test) = (found(train)?, found(test)?);

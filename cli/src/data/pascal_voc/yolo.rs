@@ -1,6 +1,6 @@
 //! Label files of YOLO: a line for each object with the number of its class and the box as shares of the image.
 
-use super::annotation::{Annotation, Bounds, Object, Place};
+use super::annotation::{Annotation, Bounds, Object, ObjectPosition};
 use crate::data::{Cause, DataError, encoding::read_text, files::visible};
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path, names: &[String]) -> Result<Annotation, DataErro
                 return Err(wrong("expected the centre, width and height of a box as shares of the image".into()));
             }
         };
-        let place = Place::Line(u32::try_from(i + 1).unwrap_or(u32::MAX));
+        let place = ObjectPosition::Line(u32::try_from(i + 1).unwrap_or(u32::MAX));
         objects.push(Object { class, difficult: false, bounds: Bounds::Shares(corners), place });
     }
     Ok(Annotation { size: None, objects })
