@@ -9,6 +9,7 @@ pub mod data;
 pub mod device;
 mod drawing;
 mod failure;
+mod help;
 mod machine;
 pub mod metrics;
 pub mod optimizer;

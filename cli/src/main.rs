@@ -1,6 +1,9 @@
 //! The `gradscale` program.
 
-use clap::{CommandFactory, Parser, error::ErrorKind};
+use clap::{
+    CommandFactory, Parser,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use gradscale_cli::{
     Failure,
     args::{Arguments, Command},
@@ -16,12 +19,12 @@ fn main() -> ExitCode {
         Ok(expanded) => expanded,
         Err(error) => return fail(&error),
     };
-    let arguments = match Arguments::try_parse_from(expanded) {
+    let arguments = match Arguments::try_parse_from(&expanded) {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
     };
     let done = match arguments.command {
-        Command::Compare(asked) => compare::run(&asked),
+        Command::Compare(asked) => return compare::run(&asked, &expanded).unwrap_or_else(|error| fail(&error)),
         Command::Train(asked) => return train::run(&asked).unwrap_or_else(|error| fail(&error)),
         Command::Predict(asked) => predict::run(&asked),
         Command::Export(asked) => export::run(&asked),
@@ -61,8 +64,20 @@ fn explain(error: &clap::Error) -> ExitCode {
             let text = error.to_string();
             let lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
             let line = lines.collect::<Vec<_>>().join(" ");
-            eprintln!("gradscale: {}", line.trim_start_matches("error: "));
+            let similar = similar(error).map_or(String::new(), |similar| format!("; did you mean {similar}?"));
+            eprintln!("gradscale: {}{similar}", line.trim_start_matches("error: "));
             ExitCode::from(2)
         }
+    }
+}
+
+/// Returns the commands, options or values that resemble the unknown one of an error; `None` without any.
+fn similar(error: &clap::Error) -> Option<String> {
+    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    match kinds.into_iter().find_map(|kind| error.get(kind))? {
+        ContextValue::String(name) => Some(name.clone()),
+        ContextValue::Strings(names) if !names.is_empty() => Some(names.join(" or ")),
+        // Of other values none is a name.
+        _ => None,
     }
 }

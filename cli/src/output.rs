@@ -1,15 +1,51 @@
 //! Terminal output, and files that are written atomically.
 
+mod claim;
+pub(crate) mod layout;
+mod progress;
+
+pub use claim::{Claim, check_absent, check_own, claim};
+pub use progress::{Counter, Progress};
+
 use crate::Failure;
-use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use std::{
+    ffi::OsString,
     fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Writes to the standard output. A reader that has gone away (`| head`) is no error.
+/// True after `--json`: the standard output then has JSON only, and text for readers goes to the standard error.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether the standard output has JSON only.
+pub fn set_json(is_json: bool) {
+    IS_JSON.store(is_json, Ordering::Relaxed);
+}
+
+/// Writes text for readers to the standard output, or with `--json` to the standard error. A reader that has gone away
+/// (`| head`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
+    if IS_JSON.load(Ordering::Relaxed) {
+        // A closed standard error cannot be reported anywhere.
+        anstream::stderr().lock().write_all(text.as_bytes()).ok();
+        return Ok(());
+    }
+    write_out(text)
+}
+
+/// Writes a value as one line of JSON to the standard output if `--json` was given.
+pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    if !IS_JSON.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let line = serde_json::to_string(value).map_err(|error| Failure::at("--json", error))?;
+    write_out(&format!("{line}\n"))
+}
+
+fn write_out(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::at("standard output", error)),
@@ -21,6 +57,24 @@ pub fn print(text: &str) -> Result<(), Failure> {
 pub fn warn(what: &Failure) {
     // A closed standard error cannot be reported anywhere.
     writeln!(anstream::stderr(), "gradscale: {what}").ok();
+}
+
+/// Returns a command line of this program, quoted for a shell. `directory` is its last argument.
+pub fn command(arguments: &str, directory: &Path) -> String {
+    let program = std::env::args_os().next().unwrap_or_else(|| "gradscale".into());
+    // A name must not pass for an option.
+    let dashed = directory.as_os_str().as_encoded_bytes().starts_with(b"-");
+    let directory = if dashed { Path::new(".").join(directory) } else { directory.to_owned() };
+    format!("{} {arguments} {}", quoted(&program.to_string_lossy()), quoted(&directory.to_string_lossy()))
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:+@%=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// Renames a damaged file to the first unused of NAME.damaged-1, NAME.damaged-2, … and returns its path.
@@ -36,9 +90,21 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
     Ok(free)
 }
 
+/// Ending of temporary files.
+pub const TEMPORARY: &str = ".part";
+
+/// Returns the path of the temporary file for `path`: hidden, and with the whole name of the file, because a user may
+/// have a `report.part` of another origin.
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(TEMPORARY);
+    path.with_file_name(name)
+}
+
 /// Writes a file atomically: to a temporary file, synced, then renamed.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let temporary = path.with_extension("part");
+    let temporary = temporary(path);
     let steps = || {
         let mut file = File::create(&temporary)?;
         file.write_all(content)?;
@@ -54,31 +120,16 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Creates the directory for results: the requested one, which must not hold the file `result` yet, or the first of
-/// STEM-1, STEM-2 … that is not there.
-pub fn directory(asked: Option<&Path>, stem: &str, result: &str) -> Result<PathBuf, Failure> {
-    if let Some(path) = asked {
-        fs::create_dir_all(path).map_err(|error| Failure::file(path, error))?;
-        let results = path.join(result);
-        if results.exists() {
-            return Err(Failure::file(&results, "exists already; choose another directory for --out"));
-        }
-        return Ok(path.to_owned());
-    }
-    for number in 1u32.. {
-        let path = PathBuf::from(format!("{stem}-{number}"));
-        match fs::create_dir(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Failure::file(&path, error)),
-        }
-    }
-    Err(Failure::at(stem, "too many directories of this name; choose one with --out"))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Creates a progress bar for `steps` steps, hidden if the output is no terminal.
-pub fn progress(steps: u64) -> ProgressBar {
-    let bar = ProgressBar::new(steps);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {eta} left  {msg}");
-    style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(quoted("runs/a-1"), "runs/a-1");
+        assert_eq!(quoted("my run"), "'my run'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        assert!(command("train --resume", Path::new("-x")).ends_with("train --resume ./-x"));
+    }
 }

@@ -1,8 +1,10 @@
 //! Warnings about implausible results with the likely cause, printed at once and stored in the record.
 
-use crate::metrics::{Metric, Metrics};
+use crate::{
+    metrics::{Metric, Metrics},
+    output::Progress,
+};
 use gradscale::sites::LossScaleWarning;
-use indicatif::ProgressBar;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Number of recent steps that the checks consider.
@@ -239,10 +241,11 @@ impl SanityChecks {
     }
 }
 
-/// Prints new warnings above the progress bar.
-pub fn say(bar: &ProgressBar, about: &str, news: &[String]) {
+/// Prints new warnings above the progress.
+pub fn say(progress: &Progress, about: &str, news: &[String]) {
     if !news.is_empty() {
-        bar.suspend(|| news.iter().for_each(|line| eprintln!("gradscale: warning: {about}: {}", line.escape_debug())));
+        progress
+            .suspend(|| news.iter().for_each(|line| eprintln!("gradscale: warning: {about}: {}", line.escape_debug())));
     }
 }
 

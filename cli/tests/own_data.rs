@@ -2,6 +2,9 @@
 
 mod checkpoint;
 
+mod command;
+
+use command::without_progress;
 use image::{GrayImage, Luma, RgbImage};
 use std::{fs, path::Path, process::Command};
 
@@ -10,7 +13,7 @@ fn gradscale(directory: &Path, arguments: &str) -> (Option<i32>, String, String)
     let output =
         command.args(arguments.split_whitespace()).current_dir(directory).output().expect("the program starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    (output.status.code(), text(&output.stdout), without_progress(&output.stderr))
 }
 
 fn done(directory: &Path, arguments: &str) -> (String, String) {

@@ -1,13 +1,16 @@
 //! The program as people call it: results of a small comparison, and errors in one line with exit code 2.
 
+mod command;
+
+use command::without_progress;
 use serde_json::Value;
-use std::{fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_gradscale")).args(arguments).current_dir(directory).output();
     let output = output.expect("the program starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    (output.status.code(), text(&output.stdout), without_progress(&output.stderr))
 }
 
 /// Returns true if standard error has no message except doubts about small trainings.
@@ -54,8 +57,17 @@ fn compares_and_writes_results() {
         table.contains("divided by 2073600 pixels, those of twelve images of 360 × 480") && table.contains("| fp32 |"),
         "{table}"
     );
-    assert!(out.contains(&table), "the table is shown as it is written");
-    assert_eq!(fs::read_dir(&results).expect("a directory").count(), 3, "no temporary files are left");
+    // The terminal gets text without Markdown, and the verdict last.
+    assert!(!out.contains("```") && !out.contains("|---"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (verdict, page) = (words.rfind("too early").expect("a verdict"), words.rfind("report.html").expect("a page"));
+    assert!(words.find("method mIoU %").is_some_and(|table| table < verdict) && verdict < page, "{out}");
+    let mut names: Vec<_> =
+        fs::read_dir(&results).expect("a directory").map(|one| one.expect("one").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["lock", "report.html", "results.json", "table.md"], "no temporary files are left");
+    assert_eq!(json["complete"], true);
 
     // A second comparison creates a new directory; no results are overwritten.
     gradscale(directory.path(), &[&SMALL[..], &["--methods", "fp32"]].concat());
@@ -149,13 +161,177 @@ fn messages_say_where_and_what() {
     }
 }
 
+/// Completions know commands, options, and the values of options that take others too.
 #[test]
 fn completions_know_the_commands() {
     let directory = tempfile::tempdir().expect("a directory");
     for shell in ["bash", "zsh", "fish"] {
         let (code, out, _) = gradscale(directory.path(), &["completions", shell]);
-        assert!(code == Some(0) && out.contains("compare") && out.contains("pixels"), "{shell}");
+        for word in ["compare", "pixels", "paper-literal", "megatron", "nesterov=yes", "polynomial"] {
+            assert!(code == Some(0) && out.contains(word), "{shell}: {word}");
+        }
     }
+}
+
+/// The short help fits two screens of 40 lines and 80 columns; the long one has all options, by purpose.
+#[test]
+fn the_short_help_is_short() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let commands = [
+        "compare", "train", "predict", "export", "replay", "report", "regimes", "window", "propose", "inspect", "plan",
+        "devices",
+    ];
+    for command in commands {
+        // Without a terminal the help is wrapped at 100 columns, so its lines are counted as 80 columns would break them.
+        let (_, short, _) = gradscale(directory.path(), &[command, "-h"]);
+        let lines: usize = short.lines().map(|line| line.chars().count().div_ceil(80).max(1)).sum();
+        assert!(lines <= 80, "{command}: {lines} lines\n{short}");
+    }
+    for command in ["train", "compare"] {
+        let (_, long, _) = gradscale(directory.path(), &[command, "--help"]);
+        for heading in ["Network:", "Data:", "Training:", "Precision and scaling:", "Device and ranks:", "Results:"] {
+            assert!(long.lines().any(|line| line == heading), "{command}: {heading}");
+        }
+        assert!(long.contains("--keep-f32") && long.contains("--languages"), "{command}");
+    }
+}
+
+/// Errors about unknown commands, options and values name what resembles them.
+#[test]
+fn typos_get_a_suggestion() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases: [(&[&str], &str); 4] = [
+        (&["tain"], "unrecognized subcommand 'tain'; did you mean train?"),
+        (&["train", "--iter", "3"], "unexpected argument '--iter' found; did you mean --iters?"),
+        (&["compare", "--methds", "gs"], "unexpected argument '--methds' found; did you mean --methods?"),
+        (&["train", "--task", "clasify"], "; did you mean classify?"),
+    ];
+    for (arguments, said) in cases {
+        let (code, _, error) = gradscale(directory.path(), arguments);
+        assert_eq!((code, error.lines().count()), (Some(2), 1), "{arguments:?}: {error}");
+        assert!(error.trim_end().ends_with(said), "{arguments:?}: {error}");
+    }
+}
+
+/// Paths of all fields of a value: names joined by dots, `[]` behind lists. Scores are not descended into, and neither
+/// are arguments.
+fn fields(value: &Value, path: &str, all: &mut BTreeSet<String>) {
+    const SCORES: [&str; 3] = ["runs[].metrics", "scores", "validation"];
+    match value {
+        Value::Object(object) if !SCORES.contains(&path) && path != "arguments" => {
+            for (name, value) in object {
+                fields(value, &if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, all);
+            }
+        }
+        Value::Array(list) if !list.is_empty() => {
+            list.iter().for_each(|value| fields(value, &format!("{path}[]"), all))
+        }
+        Value::Array(_) => {}
+        _ => {
+            all.insert(path.to_owned());
+        }
+    }
+    // An object, or a list of them, has a row of its own where the document describes it.
+    if !path.is_empty() {
+        all.insert(path.to_owned());
+    }
+}
+
+/// Names in the first column of the table below a heading of docs/cli.md.
+fn documented(heading: &str) -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/cli.md");
+    let text = fs::read_to_string(path).expect("the document");
+    let lines = text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('#'));
+    let first = lines.filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let names = first
+        .flat_map(|cell| cell.split(", "))
+        .filter_map(|name| Some(name.strip_prefix('`')?.strip_suffix('`')?.to_owned()));
+    names.collect()
+}
+
+/// Every field of real results is in docs/cli.md, and every field there is in real results.
+#[test]
+fn fields_of_files_are_documented() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let run = |arguments: &[&str]| {
+        let (code, out, error) = gradscale(at, &[arguments, &["--threads", "1"]].concat());
+        assert_eq!(code, Some(0), "{arguments:?}: {out}{error}");
+    };
+    // A scale of 2^30 overflows at every step; generators have two losses.
+    let methods = "fp32,gs,fixed:2^30";
+    // Grades need a network that has learned something.
+    let learns = ["compare", "--task", "classify", "--network", "mlp", "--iters", "60", "--eval-every", "30"];
+    run(&[&learns[..], &["--methods", methods, "--seeds", "0,1", "--out", "c"], &["--batch", "64", "--width", "8"]]
+        .concat());
+    let small = |arguments: &[&str]| run(&[arguments, &["--batch", "2", "--width", "2"]].concat());
+    small(&["compare", "--task", "generate", "--iters", "2", "--methods", "gs", "--out", "g"]);
+    small(&["train", "--iters", "6", "--method", "gs", "--eval-every", "2", "--out", "t"]);
+    small(&["train", "--iters", "2", "--method", "fixed:2^30", "--out", "s"]);
+    small(&["train", "--task", "generate", "--iters", "2", "--out", "u"]);
+    let read = |name: &str| fs::read_to_string(at.join(name)).expect("a file");
+    let (mut results, mut log) = (BTreeSet::new(), BTreeSet::new());
+    for name in ["c/results.json", "g/results.json"] {
+        fields(&serde_json::from_str(&read(name)).expect("JSON"), "", &mut results);
+    }
+    for name in ["t/log.jsonl", "s/log.jsonl", "u/log.jsonl"] {
+        read(name).lines().for_each(|line| fields(&serde_json::from_str(line).expect("JSON"), "", &mut log));
+    }
+    let scores = documented("### Scores");
+    for (heading, found) in [("### results.json of compare", results), ("### log.jsonl of train", log)] {
+        let described = documented(heading);
+        assert!(described.len() > 20, "{heading}: {described:?}");
+        // A field is described by its own row, or by that of an object whose fields another row or table lists.
+        let parents = ["losses", "runs[].losses", "repeated[]", "runs[].scores[]", "sites[].histogram"];
+        let is_described = |field: &String| {
+            described.contains(field)
+                || described
+                    .iter()
+                    .any(|name| name.starts_with(&format!("{field}.")) || name.starts_with(&format!("{field}[]")))
+                || parents.iter().any(|parent| field.starts_with(&format!("{parent}.")) && described.contains(*parent))
+        };
+        let unknown: Vec<&String> = found.iter().filter(|field| !is_described(field)).collect();
+        assert!(unknown.is_empty(), "{heading} lacks {unknown:?}");
+        let has =
+            |name: &String| found.contains(name) || found.iter().any(|field| field.starts_with(&format!("{name}[]")));
+        // Ranks need MPI, and repeats need gradients that grow by orders of magnitude within a step.
+        let is_rare = |name: &String| name.contains("ranks") || name.contains("repeated");
+        let missing: Vec<&String> = described.iter().filter(|name| !is_rare(name) && !has(name)).collect();
+        assert!(missing.is_empty(), "{heading}: {missing:?} are in no file");
+    }
+    let json: Value = serde_json::from_str(&read("c/results.json")).expect("JSON");
+    for score in json["runs"][0]["metrics"].as_object().expect("scores").keys() {
+        assert!(scores.contains(score), "{score} is not in the table of scores");
+    }
+}
+
+/// `--json` prints JSON alone on the standard output.
+#[test]
+fn json_for_scripts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let small = ["--task", "classify", "--network", "mlp", "--width", "1", "--batch", "500", "--threads", "1"];
+    let json = |arguments: &[&str]| -> Vec<Value> {
+        let (code, out, error) = gradscale(at, arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {error}");
+        out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    // 2000 digits in batches of 500 are four steps.
+    let train = json(&[&["train", "--json", "--epochs", "1.5", "--out", "t"], &small[..]].concat());
+    let [train] = &train[..] else { panic!("{train:?}") };
+    let checkpoint = train["checkpoint"].as_str().expect("a path");
+    assert_eq!((&train["iteration"], &train["complete"]), (&6.into(), &true.into()), "{train}");
+    assert!(train["scores"]["top_1"].is_number() && at.join(checkpoint).exists(), "{train}");
+    let compare =
+        json(&[&["compare", "--json", "--iters", "2", "--methods", "fp32,gs", "--out", "c"], &small[..]].concat());
+    let [compare] = &compare[..] else { panic!("{compare:?}") };
+    assert_eq!(compare["parts"][0]["runs"].as_array().map(Vec::len), Some(2), "{compare}");
+    image::GrayImage::from_pixel(28, 28, image::Luma([9])).save(at.join("a.png")).expect("an image");
+    let predicted = json(&["predict", checkpoint, "a.png", "--json"]);
+    assert!(
+        predicted.len() == 1 && predicted[0]["class"].is_u64() && predicted[0]["input"] == "a.png",
+        "{predicted:?}"
+    );
 }
 
 #[test]

@@ -2,12 +2,14 @@
 //! resumed training ends as an uninterrupted one.
 #![cfg(unix)]
 
+use command::without_progress;
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread::sleep,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 const GRADSCALE: &str = env!("CARGO_BIN_EXE_gradscale");
@@ -21,7 +23,7 @@ struct Said {
 impl From<Output> for Said {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self { code: output.status.code(), out: text(&output.stdout), error: text(&output.stderr) }
+        Self { code: output.status.code(), out: text(&output.stdout), error: without_progress(&output.stderr) }
     }
 }
 
@@ -52,6 +54,21 @@ fn saved(directory: &Path, iteration: u64) -> PathBuf {
 
 fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names, contents and times of all files of a directory, also in its folders.
+fn files(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            let changed = fs::metadata(&path).and_then(|file| file.modified()).expect("a time");
+            all.insert(path.clone(), (read(&path), changed));
+        }
+    }
+    all
 }
 
 /// Iteration, loss and skips of each line of the log.
@@ -135,14 +152,21 @@ fn a_signal_saves_and_says_how_to_go_on() {
         // 300 and 400 are the checkpoints that the command requested.
         assert!(saved(&run, 300).exists() && !saved(&run, step).exists());
 
+        // A complete training is not written to.
+        let before = files(&run);
         let complete = done(at, &["train", "--resume", "my run"]);
         assert!(complete.out.contains("complete, 400 of 400 steps; --iters N"), "{}", complete.out);
+        let fewer = gradscale(at, &["train", "--resume", "my run", "--iters", "300"]);
+        let expected = "gradscale: my run has 400 steps already, more than the 300 asked for\n";
+        assert_eq!((fewer.code, fewer.error.as_str()), (Some(2), expected));
+        assert!(files(&run) == before, "a complete training has changed");
         let more = done(at, &["train", "--resume", "my run", "--iters", "410"]);
         assert!(more.out.contains("resuming from step 400 to step 410"), "{}", more.out);
     }
 }
 
 mod checkpoint;
+mod command;
 
 /// The first waits for the end of a step that takes long; the second does not.
 #[test]
@@ -266,4 +290,131 @@ fn a_training_is_not_overwritten() {
     assert!(refused.error.contains("an earlier training is here; resume it with "), "{}", refused.error);
     assert_eq!(gradscale(at, &["train", "--resume", "nowhere"]).error, "gradscale: nowhere: no such directory\n");
     assert!(!at.join("nowhere").exists());
+}
+
+/// Results of a comparison without times and without the description of the run.
+fn results(directory: &Path) -> serde_json::Value {
+    let mut json: serde_json::Value = serde_json::from_slice(&read(&directory.join("results.json"))).expect("JSON");
+    json.as_object_mut().expect("an object").remove("arguments");
+    for run in json["runs"].as_array_mut().expect("runs") {
+        run["seconds"] = serde_json::Value::Null;
+    }
+    json
+}
+
+/// A table or page without times of steps.
+fn page(directory: &Path, name: &str) -> String {
+    let text = String::from_utf8(read(&directory.join(name))).expect("text");
+    let header = text.lines().find(|line| line.contains("ms per step")).unwrap_or_default();
+    let column = header.split('|').position(|head| head.contains("ms per step"));
+    let line = |line: &str| match column {
+        Some(column) if line.starts_with('|') => line
+            .split('|')
+            .enumerate()
+            .filter(|(i, _)| *i != column)
+            .map(|(_, cell)| cell)
+            .collect::<Vec<_>>()
+            .join("|"),
+        _ => line.to_owned(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A comparison that a signal stops keeps its finished runs, says so on its page, and ends with the results of one
+/// without interruption. Meanwhile no other process writes to its directory.
+#[test]
+fn a_comparison_is_resumed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let compare = [&["compare"], &TINY[1..]].concat();
+    // A scale of 2^30 overflows, so its runs end early.
+    let more = ["--iters", "1500", "--seeds", "0,1", "--methods", "fp32,fixed:2^30,gs"];
+    let arguments = [&compare[..], &more].concat();
+    done(at, &[&arguments[..], &["--out", "whole"]].concat());
+    let runs = |name: &str| fs::read_to_string(at.join(name).join("runs.jsonl")).map_or(0, |text| text.lines().count());
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let mut child = start(at, &[&arguments[..], &["--out", signal]].concat());
+        // The first line is the command, and others are of finished runs.
+        while runs(signal) < 3 {
+            assert!(child.try_wait().expect("a child").is_none(), "ended before the signal");
+            sleep(Duration::from_millis(1));
+        }
+        let second = gradscale(at, &[&arguments[..], &["--out", signal]].concat());
+        assert_eq!(second.code, Some(2));
+        assert!(second.error.contains("another gradscale is writing to this directory"), "{}", second.error);
+        send(signal, &child);
+        let said = Said::from(child.wait_with_output().expect("a child"));
+        assert_eq!(said.code, Some(code), "{}", said.error);
+        let line = said.error.lines().last().expect("a line");
+        let (start, command) = line.split_once("; resume with: ").expect("what to do");
+        assert!(start.starts_with(&format!("gradscale: {signal}: stopped at step ")), "{line}");
+        assert_eq!(command, format!("{GRADSCALE} compare --resume {signal}"));
+        let kept = runs(signal) - 1;
+        assert!(start.ends_with(&format!("; {kept} of 6 runs are kept")), "{line}");
+        let json = results(&at.join(signal));
+        assert_eq!((&json["complete"], json["runs"].as_array().map(Vec::len)), (&false.into(), Some(kept)));
+        for name in ["report.html", "table.md"] {
+            let text = String::from_utf8(read(&at.join(signal).join(name))).expect("text");
+            assert!(text.contains(&format!("{} of 6 runs are missing", 6 - kept)), "{name}");
+            assert!(text.contains(&format!("compare --resume {signal}")), "{name}");
+        }
+        let again = gradscale(at, &[&arguments[..], &["--out", signal]].concat());
+        assert!(again.code == Some(2) && again.error.contains("resume it with "), "{}", again.error);
+        // A process that is killed may leave half a line.
+        let file = at.join(signal).join("runs.jsonl");
+        fs::write(&file, [&read(&file)[..], b"{\"part\":0,"].concat()).expect("a file");
+
+        let resumed = done(at, &["compare", "--resume", signal]);
+        let trained = resumed.out.lines().filter(|line| line.contains(" seed ")).count();
+        assert!(trained >= 6, "{}", resumed.out);
+        assert!(results(&at.join(signal)) == results(&at.join("whole")), "another comparison");
+        assert_eq!(page(&at.join(signal), "table.md"), page(&at.join("whole"), "table.md"));
+        let before = files(&at.join(signal));
+        let complete = done(at, &["compare", "--resume", signal]);
+        assert_eq!(complete.out, format!("{signal}: complete; {signal}/report.html\n"));
+        assert!(files(&at.join(signal)) == before && !file.exists(), "a complete comparison has changed");
+    }
+    let missing = gradscale(at, &["compare", "--resume", "nowhere"]);
+    assert_eq!(missing.error, "gradscale: nowhere: no such directory\n");
+}
+
+/// Pages that somebody else wrote are not replaced, and neither is any file with the name of a temporary one.
+#[test]
+fn files_of_others_are_not_replaced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    done(at, &[&TINY[..], &["--iters", "1", "--trace", "rows.jsonl", "--out", "t"]].concat());
+    let compare = [&["compare"], &TINY[1..], &["--iters", "1", "--methods", "fp32", "--out", "o"]].concat();
+    let train = [&TINY[..], &["--iters", "1", "--out", "o"]].concat();
+    let regimes = ["regimes", "--only", "one-in-n", "--quick", "--out", "o"].to_vec();
+    let report = ["report", "rows.jsonl", "--out", "o/report.html"].to_vec();
+    fs::create_dir(at.join("o")).expect("a directory");
+    for (name, commands) in
+        [("report.html", vec![&compare, &train, &regimes, &report]), ("table.md", vec![&compare, &regimes])]
+    {
+        let mine = at.join("o").join(name);
+        fs::write(&mine, "mine").expect("a file");
+        for command in commands {
+            let refused = gradscale(at, command);
+            let expected = format!(
+                "gradscale: o/{name}: exists already and is not a file of gradscale; choose another place with --out\n"
+            );
+            assert_eq!((refused.code, refused.error), (Some(2), expected), "{command:?}");
+            assert_eq!(read(&mine), b"mine", "{command:?}");
+        }
+        fs::remove_file(mine).expect("a file");
+    }
+    for name in ["lock", "report.part", "table.part", "results.part"] {
+        fs::write(at.join("o").join(name), "mine").expect("a file");
+    }
+    done(at, &compare);
+    for name in ["lock", "report.part", "table.part", "results.part"] {
+        assert_eq!(read(&at.join("o").join(name)), b"mine", "{name}");
+    }
+    // Own pages are replaced, also those of a resumed training.
+    done(at, &report.iter().map(|&word| word.trim_start_matches("o/")).collect::<Vec<_>>());
+    done(at, &["report", "rows.jsonl", "--out", "report.html"]);
+    fs::write(at.join("t/report.html"), "mine").expect("a file");
+    assert_eq!(gradscale(at, &["train", "--resume", "t", "--iters", "2"]).code, Some(2));
+    assert_eq!(read(&at.join("t/report.html")), b"mine");
 }

@@ -1,5 +1,8 @@
 //! Implausible results are questioned: immediately, in the results and in the report.
 
+mod command;
+
+use command::without_progress;
 use image::{GrayImage, Luma, RgbImage};
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
@@ -8,7 +11,7 @@ fn gradscale(directory: &Path, arguments: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
     let output =
         command.args(arguments.split_whitespace()).current_dir(directory).output().expect("the program starts");
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = without_progress(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments}: {error}");
     error
 }

@@ -1,12 +1,15 @@
 //! Trainings that overflow at every step: they end with one line that names the site, and the log says why.
 
+mod command;
+
+use command::without_progress;
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
 
 fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_gradscale")).args(arguments).current_dir(directory).output();
     let output = output.expect("the program starts");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (output.status.code(), without_progress(&output.stderr))
 }
 
 const SMALL: [&str; 8] = ["--batch", "2", "--width", "2", "--threads", "1", "--iters", "150"];

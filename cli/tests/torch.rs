@@ -1,12 +1,15 @@
 //! Networks as PyTorch keeps them: the program's own weights, written in that order, predict the same.
 
+mod command;
+
+use command::without_progress;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::{fs, path::Path, process::Command};
 
 fn gradscale(at: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_gradscale")).args(arguments).current_dir(at).output();
     let output = output.expect("the program starts");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (output.status.code(), without_progress(&output.stderr))
 }
 
 fn done(at: &Path, arguments: &[&str]) {

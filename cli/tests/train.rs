@@ -144,7 +144,7 @@ fn what_cannot_go_on_says_why_in_one_line() {
         sleep(Duration::from_millis(20));
     }
     sleep(Duration::from_millis(200));
-    refused(&["train", "--resume", "busy"], "another process is training");
+    refused(&["train", "--resume", "busy"], "another gradscale is writing to this directory");
     first.kill().expect("SIGKILL");
     first.wait().expect("a child");
 

@@ -21,7 +21,7 @@ pub struct Report {
     /// Trace that `gradscale train --trace` or `trace()` of gradscale.torch recorded.
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Output file; an existing file is replaced [default: TRACE with the extension .html].
+    /// Output file; it may exist only if gradscale wrote it [default: TRACE with the extension .html]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -39,6 +39,7 @@ pub fn run(arguments: &Report) -> Result<(), Failure> {
     if out == arguments.trace {
         return Err(Failure::file(&out, "is the trace itself; name another file with --out"));
     }
+    output::check_own(&out)?;
     let name = arguments.trace.file_name().unwrap_or(arguments.trace.as_os_str()).to_string_lossy();
     let html = page(&name, &steps).map_err(|cause| Failure::file(&arguments.trace, cause))?;
     output::write(&out, html.as_bytes())?;
@@ -59,6 +60,7 @@ pub fn page(name: &str, steps: &[Step]) -> Result<String, String> {
         title: format!("A recorded training, {name}"),
         subject: String::new(),
         about: "",
+        notice: None,
         circumstances: format!("{method}: {taken} steps at {sites} sites, {skipped} skipped, {repeats} repeats"),
         methods: vec![&method],
         runs: &[&record],

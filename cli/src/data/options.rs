@@ -1,7 +1,7 @@
 //! Command-line options for reading data, stored in checkpoints.
 
 use super::Tokens;
-use crate::{Failure, serde_text::as_text};
+use crate::{Failure, help::heading, serde_text::as_text};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::PathBuf, str::FromStr};
@@ -15,52 +15,55 @@ pub struct DataOptions {
     #[arg(skip)]
     #[serde(skip)]
     pub size: Option<Size>,
-    /// For images with one class each: trains on random crops resized to N × N, mirrored and recoloured (colour
-    /// images), and evaluates on centre crops. Files may have any size and stay on disk, so damaged ones are reported
-    /// when they are read [default: with --size paper 224, for inception-v3 299]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=4096))]
+    /// Trains on random crops of N × N, for images with one class each
+    ///
+    /// Crops are resized, mirrored and recoloured (colour images), and evaluation is on centre crops. Files may have any
+    /// size and stay on disk, so damaged ones are reported when they are read [default: with --size paper 224, for
+    /// inception-v3 299]
+    #[arg(long, help_heading = heading::DATA, value_name = "N", value_parser = clap::value_parser!(u16).range(8..=4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crop: Option<u16>,
     /// Value of mask pixels that are ignored, or `none` [default: the class that classes.tsv names void, ignore or
     /// Unlabelled; without classes.tsv 255, or 65535 in 16-bit masks, if at least two other values occur and fill more
     /// than half of 0…n. If only 0 and 255 occur, they are two classes]
-    #[arg(long, value_name = "N|none")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "N|none")]
     pub ignore: Option<Ignore>,
     /// Column of a CSV file that contains the classes [default: the column named label, class or target, or else the
     /// last]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "NAME")]
     pub label: Option<String>,
     /// For translation: two file extensions, source first, as in en-de or de-en [default:
     /// from en to the other]
-    #[arg(long, value_name = "FROM-TO")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "FROM-TO")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub languages: Option<Languages>,
     /// For translation: vocabulary size of each language (byte-pair encoding) [default: 2000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "N", value_parser = clap::value_parser!(u16).range(64..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pieces: Option<u16>,
     /// For text: words, separated by blanks and with an end-of-line token, or characters [default: words if unknown
     /// words are marked in the text, as in wikitext, else characters]
-    #[arg(long, value_name = "words|characters")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "words|characters")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Tokens>,
     /// For text: length of a training sequence in tokens [default: 32 for biglstm, 64 for decoders; with --size paper
     /// 20 and 1024]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=16384))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u16>,
-    /// Skips files, or lines of a CSV file, that cannot be read. A line counts them and names the first. By default such
-    /// a file is an error.
-    #[arg(long)]
+    /// Skips files that cannot be read
+    ///
+    /// Also lines of a CSV file. A line counts them and names the first. By default such a file is an error.
+    #[arg(long, help_heading = heading::DATA)]
     pub skip_broken: bool,
     /// For generators: a checkpoint of `gradscale train --task classify` on the same data, whose outputs compare
     /// generated with real images [default: pixels]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<PathBuf>,
     /// Memory limit for data in megabytes. Larger data stay on disk and are read for every batch, with the same
     /// results.
-    #[arg(long, value_name = "MB", default_value_t = MEMORY)]
+    #[arg(long, hide_short_help = true, help_heading = heading::DATA, value_name = "MB", default_value_t = MEMORY)]
     pub memory: u64,
     /// Load a validation set for evaluations during training. Earlier versions used the test set for these.
     #[arg(skip)]

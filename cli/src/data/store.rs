@@ -5,7 +5,7 @@ use super::{
     classes::Values,
     decode::{self, Form},
 };
-use crate::output;
+use crate::output::Progress;
 use std::{
     borrow::Cow,
     fs::{self, File},
@@ -154,7 +154,7 @@ pub(super) fn each_file<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync)
     if count < MIN_FILES_FOR_PROGRESS {
         return each(count, work);
     }
-    let bar = output::progress(count as u64).with_message("looking at all files");
+    let bar = Progress::new(count as u64).with_message("looking at all files");
     let done = each(count, |i| {
         let done = work(i);
         bar.inc(1);

@@ -164,6 +164,14 @@ pub(crate) fn or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_else(|| f32::NAN.into()))
 }
 
+/// Deserializes a list of numbers in which `null` becomes NaN.
+pub(crate) fn each_or_nan<'de, D: Deserializer<'de>, T: Deserialize<'de> + From<f32>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    let numbers = Vec::<Option<T>>::deserialize(deserializer)?;
+    Ok(numbers.into_iter().map(|number| number.unwrap_or_else(|| f32::NAN.into())).collect())
+}
+
 /// Returns the class that was predicted for everything, if there was no other.
 fn only(confusion: &Confusion) -> Option<u32> {
     confusion.only().and_then(|class| u32::try_from(class).ok())

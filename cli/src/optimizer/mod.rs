@@ -8,7 +8,11 @@ mod text;
 pub use rule::{LEAST_EPS, Moments, Rule};
 pub use schedule::Schedule;
 
-use crate::{Failure, serde_text::as_text};
+use crate::{
+    Failure,
+    help::{Completed, heading, optimizers, schedules},
+    serde_text::as_text,
+};
 use clap::Args;
 use gradscale::optim::{Adam, AdamW, Optimizer, Sgd};
 use serde::{Deserialize, Serialize};
@@ -18,33 +22,38 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Updates {
-    /// Learning rate, for a loss that is the mean over the pixels or images of a batch. If --pixels sets a larger
-    /// divisor, gradients are smaller by a factor; the rate of sgd is multiplied by it, and eps of adam and adamw is
-    /// divided by it [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for
+    /// Learning rate, for a mean loss
+    ///
+    /// The mean is over the pixels or images of a batch. If --pixels sets a larger divisor, gradients are smaller by a
+    /// factor; the rate of sgd is multiplied by it, and eps of adam and adamw is divided by it [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for
     /// detect, 0.003 for translate and language, 0.0002 for generate; with --optimizer adam or adamw 0.001, with sgd
     /// 0.5 for translate and biglstm, 0.1 for decoders]
-    #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
+    #[arg(long, help_heading = heading::TRAINING, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
-    /// Update rule: sgd[:momentum=0,nesterov=no], adam[:beta1=0.9,beta2=0.999,eps=1e-8], or adamw with the options of
-    /// adam [default: sgd:momentum=0.9; adamw for translate and language; adam:beta1=0.5 for generate]
-    #[arg(long, value_name = "RULE")]
+    /// Update rule: sgd, adam or adamw, and their options
+    ///
+    /// sgd[:momentum=0,nesterov=no], adam[:beta1=0.9,beta2=0.999,eps=1e-8], or adamw with the options of adam [default:
+    /// sgd:momentum=0.9; adamw for translate and language; adam:beta1=0.5 for generate]
+    #[arg(long, help_heading = heading::TRAINING, value_name = "RULE", value_parser = Completed::<Rule>::new(optimizers), hide_possible_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Rule>,
-    /// Learning-rate schedule: constant; step:every=N or step:at=N/N/…, which multiply the rate by factor=0.1; cosine
-    /// or polynomial[:power=1], which decrease it to 0 at the last step, or at steps=N. All accept warmup=N, the steps
-    /// of a linear warm-up. Skipped steps do not count [default: constant]
-    #[arg(long, value_name = "NAME")]
+    /// Learning rate over time: constant, step, cosine, polynomial
+    ///
+    /// constant; step:every=N or step:at=N/N/…, which multiply the rate by factor=0.1; cosine or polynomial[:power=1],
+    /// which decrease it to 0 at the last step, or at steps=N. All accept warmup=N, the steps of a linear warm-up. Skipped
+    /// steps do not count [default: constant]
+    #[arg(long, help_heading = heading::TRAINING, value_name = "NAME", value_parser = Completed::<Schedule>::new(schedules), hide_possible_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
     /// Weight decay: sgd and adam add it to the gradients of a mean loss (see --lr), adamw subtracts it from the
     /// weights [default: 0.0005 with sgd, 0 with adam, 0.01 with adamw]
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
+    #[arg(long, hide_short_help = true, help_heading = heading::TRAINING, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
     /// Maximum norm of all gradients together, for a mean loss (see --lr); larger gradients are scaled down [default:
     /// none; 1 for language]
-    #[arg(long, value_name = "NORM", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e12))]
+    #[arg(long, hide_short_help = true, help_heading = heading::TRAINING, value_name = "NORM", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e12))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
 }

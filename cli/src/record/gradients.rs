@@ -82,17 +82,17 @@ pub fn span(both: &[Shares; 2]) -> (i32, i32) {
     (low(&both[0]).min(low(&both[1])), high)
 }
 
-/// Number of columns of the histogram that is printed as text.
-const COLUMNS: i32 = 72;
+/// Number of columns of the histogram in files: with its indent, and with labels that reach beyond it, it fits 80.
+pub const COLUMNS: i32 = 72;
 
-/// Draws the histograms before and after scaling in text, one column per power of two or several. `None` for runs
-/// without f16.
-pub fn text(runs: &[&Record]) -> Option<String> {
+/// Draws the histograms before and after scaling in text, one of at most `columns` per power of two or several. `None`
+/// for runs without f16.
+pub fn text(runs: &[&Record], columns: i32) -> Option<String> {
     let observed = Observed::latest(runs)?;
     let both = observed.before_and_after();
     let (low, high) = span(&both);
     let (low, high) = (low.min(-30), high.max(20));
-    let step = (high - low) / COLUMNS + 1;
+    let step = (high - low) / columns + 1;
     let column = |power: i32| usize::try_from((power.clamp(low, high) - low) / step).unwrap_or(0);
     let width = column(high) + 1;
     let mut text = String::new();
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn before_and_after_in_text() {
         let (fixed, gs) = (record("fixed:2", 1), record("gs", 20));
-        let text = text(&[&fixed, &gs]).expect("histograms");
+        let text = text(&[&fixed, &gs], COLUMNS).expect("histograms");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Gradients without scales: 100 % flushed, 0 % subnormal, 0 % normal, 0 % overflow");
         assert!(
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!((at(lines[1], '█'), at(lines[3], '█')), (2 + 4, 2 + 24));
         assert_eq!(at(lines[4], '|'), 2 + 6, "2^-24 is the first power that is not flushed");
         assert_eq!(lines[5].find("2^-20"), Some(2 + 10));
-        assert!(super::text(&[]).is_none());
+        assert!(super::text(&[], COLUMNS).is_none());
     }
 
     #[test]

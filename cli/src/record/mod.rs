@@ -15,7 +15,7 @@ pub use recorder::Recorder;
 pub use run_description::Description;
 
 use crate::{
-    metrics::{Metrics, or_nan},
+    metrics::{Metrics, each_or_nan, or_nan},
     tasks::{On, Predictions},
 };
 use event::Event;
@@ -27,8 +27,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Record of a run: one method and one seed.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(Deserialize))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub method: String,
     pub seed: u64,
@@ -43,7 +42,7 @@ pub struct Record {
     pub gradient_error: Option<GradientError>,
     pub skipped_steps: u64,
     /// Number of attempts that overflowed and were repeated.
-    #[cfg_attr(test, serde(default))]
+    #[serde(default)]
     pub repeats: u64,
     /// Time of all training steps, in seconds.
     pub seconds: f64,
@@ -53,16 +52,18 @@ pub struct Record {
     /// Warnings about implausible results, each with its likely cause.
     #[serde(default)]
     pub doubts: Vec<String>,
+    /// Loss of each step, for one pixel or image.
+    #[serde(deserialize_with = "each_or_nan")]
     pub loss: Vec<f32>,
     /// Losses of networks that train in turn, by name; along with `loss`, which is their sum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<String, Vec<Option<f32>>>,
     pub skipped_at: Vec<u64>,
     /// Steps in which a batch was repeated.
-    #[cfg_attr(test, serde(default))]
+    #[serde(default)]
     pub repeated_at: Vec<u64>,
     /// First skips and repeats of the run, each with its step.
-    #[cfg_attr(test, serde(default))]
+    #[serde(default)]
     pub events: Vec<(u64, Event)>,
     pub scores: Vec<Score>,
     pub sites: Vec<SiteSeries>,
@@ -70,7 +71,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<Stretch>,
     /// Classes predicted for the images that the report shows, one image after another.
-    #[serde(skip_serializing)]
+    #[serde(skip_serializing, default = "no_samples")]
     pub samples: Predictions,
 }
 
@@ -88,19 +89,24 @@ impl Record {
     }
 }
 
+/// Returns no predictions, as in results for programs.
+const fn no_samples() -> Predictions {
+    Predictions::NONE
+}
+
 /// Errors of the parameters' gradients, each relative to the gradient of a backward pass in f32: see
 /// [`gradscale::window`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(Deserialize))]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradientError {
+    #[serde(deserialize_with = "or_nan")]
     pub median: f64,
+    #[serde(deserialize_with = "or_nan")]
     pub worst: f64,
     /// Name of the parameter with the largest error.
     pub parameter: String,
 }
 
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(Deserialize))]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Score {
     pub iteration: u64,
     /// Split of the data that the score was measured on.
@@ -111,23 +117,24 @@ pub struct Score {
 }
 
 /// Time series of a site; all lists have the length of `iteration`. Shares are of the non-zero values of a step.
-#[derive(Debug, Default, Serialize)]
-#[cfg_attr(test, derive(Deserialize))]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SiteSeries {
     pub name: String,
     pub iteration: Vec<u64>,
     /// Exponent of the site for the next step, in each sampled step: the scale is 2^alpha.
     pub alpha: Vec<i32>,
+    #[serde(deserialize_with = "each_or_nan")]
     pub gamma_measured: Vec<f64>,
     pub gamma_predicted: Vec<Option<f64>>,
     /// Number of values so far that overflowed, or were ±∞ or NaN before.
     pub overflows: Vec<u64>,
+    #[serde(deserialize_with = "each_or_nan")]
     pub subnormal_share: Vec<f64>,
     /// Share of all values that were zero before they were stored.
-    #[cfg_attr(test, serde(default))]
+    #[serde(default, deserialize_with = "each_or_nan")]
     pub zeros: Vec<f64>,
     /// Share of Σ|u| that was stored as zero, within a factor of 2; `None` without a histogram.
-    #[cfg_attr(test, serde(default))]
+    #[serde(default)]
     pub lost: Vec<Option<f64>>,
     /// log2 of the largest true magnitude; `None` if all values were zero.
     pub amax: Vec<Option<f64>>,

@@ -33,6 +33,29 @@ impl Description {
         format!("{} on {name}{size}", setup.words())
     }
 
+    /// Describes the length of a run in steps and in passes over the training data, for example
+    /// `400 steps of 8 images = 20 epochs of 160 training images`.
+    pub fn passes(&self, setup: &Setup, iters: u64) -> String {
+        let (count, examples) = (self.training_images, setup.task().kind().sample_noun());
+        format!(
+            "{iters} steps of {} {examples} = {} of {count} training {examples}",
+            setup.batch(),
+            self.epochs(setup, iters)
+        )
+    }
+
+    /// Formats the number of passes over the training data, for example `0.5 epochs`.
+    fn epochs(&self, setup: &Setup, iters: u64) -> String {
+        let epochs = iters as f64 * setup.batch() as f64 / self.training_images.max(1) as f64;
+        match epochs {
+            epochs if epochs >= 9.95 => format!("{epochs:.0} epochs"),
+            epochs if epochs >= 0.095 => {
+                format!("{epochs:.1} epochs").replace(".0 ", " ").replace("1 epochs", "1 epoch")
+            }
+            epochs => format!("{epochs:.3} epochs"),
+        }
+    }
+
     /// Describes how the run was made: settings, seeds, program and machine.
     pub fn circumstances(
         &self, setup: &Setup, pixels: LossDivisor, iters: u64, seeds: &[u64], origin: &Origin,
@@ -42,8 +65,9 @@ impl Description {
         let updated = setup.updated(iters).map_or(String::new(), |words| format!("{words} "));
         let examples = setup.task().kind().sample_noun();
         format!(
-            "{iters} steps of {} {examples}, {} training and {} test {examples}, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
+            "{iters} steps of {} {examples} ({}), {} training and {} test {examples}, seed {}. {} {updated}{amp}gradscale {} ({}) on {}.",
             setup.batch(),
+            self.epochs(setup, iters),
             self.training_images,
             self.test_images,
             seeds.join(", "),

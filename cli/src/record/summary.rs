@@ -93,7 +93,7 @@ const SCALING: [Number; 4] = [
 const COSTS: [Number; 3] = [
     ("loss", 4, |run| run.final_loss),
     ("ms per step", 0, |run| Some(1000.0 * run.seconds / run.loss.len().max(1) as f64)),
-    ("activations MB", 1, |run| Some(run.activation_bytes as f64 / 1e6)),
+    ("activations MB", 1, |run| (run.activation_bytes > 0).then(|| run.activation_bytes as f64 / 1e6)),
 ];
 
 /// Returns the share of gradients that became zero at the site that lost most, mean over the recorded steps.

@@ -39,6 +39,8 @@ pub struct Report<'a> {
     pub about: &'static str,
     /// Settings, program and machine of the runs, as a sentence.
     pub circumstances: String,
+    /// Sentence that comes before all others, for example that runs are missing.
+    pub notice: Option<String>,
     /// Names of the methods, in the order of their colours.
     pub methods: Vec<&'a str>,
     /// Records of the runs, by method and seed, as far as they exist.
@@ -52,7 +54,9 @@ pub struct Report<'a> {
 /// Returns the HTML page of a training or a comparison: the first report, and the others for comparison.
 pub fn html(reports: &[Report<'_>]) -> String {
     let Some((report, beside)) = reports.split_first() else { return String::new() };
-    let mut sections = vec![overview::first_screen(report), overview::after_first_screen(report)];
+    let notice = report.notice.as_ref().map(|notice| format!("<p class=\"failure\">{}</p>\n", text::escape(notice)));
+    let mut sections =
+        vec![notice.unwrap_or_default(), overview::first_screen(report), overview::after_first_screen(report)];
     sections.extend(report.data.map(|_| overview::summary(report)));
     sections.extend(beside.iter().map(overview::beside));
     sections.extend([

@@ -13,6 +13,7 @@ pub fn page(title: &str, sections: &[String]) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta name=\"generator\" content=\"gradscale\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <header><p class=\"brand\">gradscale</p><h1>{title}</h1></header>\n\
          <main>\n{}</main>\n</body>\n</html>\n",

@@ -49,6 +49,7 @@ fn html(methods: Vec<&str>, runs: &[Record]) -> String {
         subject: HOSTILE.to_owned(),
         about: "",
         circumstances: HOSTILE.to_owned(),
+        notice: None,
         methods,
         runs: &runs.iter().collect::<Vec<_>>(),
         data: Some(&data),

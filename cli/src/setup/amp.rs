@@ -1,6 +1,6 @@
 //! Mixed-precision options: a level, and layers with their own precision.
 
-use crate::{Failure, tasks::Network};
+use crate::{Failure, help::heading, tasks::Network};
 use clap::{Args, ValueEnum};
 use gradscale::{
     Method, Scaling,
@@ -15,17 +15,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Amp {
-    /// Mixed-precision level [default: O1]. fp32 is always O0. The method sets the scale at every level
-    #[arg(long, value_enum, ignore_case = true, value_name = "LEVEL", alias = "level")]
+    /// Mixed-precision level [default: O1]
+    ///
+    /// fp32 is always O0. The method sets the scale at every level.
+    #[arg(long, value_enum, ignore_case = true, value_name = "LEVEL", alias = "level", help_heading = heading::PRECISION)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amp: Option<LevelName>,
     /// Layers that run in f32, including the layers inside them, by the names of `gradscale plan` (segnet.encoder); for
     /// O1 and O2.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', hide_short_help = true, help_heading = heading::PRECISION)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep_f32: Vec<String>,
     /// Layers that run in half, for any operator. If a layer is inside another listed one, its own entry applies.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', hide_short_help = true, help_heading = heading::PRECISION)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub half: Vec<String>,
 }

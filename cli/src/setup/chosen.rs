@@ -3,6 +3,7 @@
 use super::{NetworkSize, Sizes, width};
 use crate::{
     Failure,
+    help::heading,
     tasks::{Net, Network, Task},
 };
 use clap::{Args, ValueEnum};
@@ -14,27 +15,31 @@ const WIDTH: usize = 16;
 /// A network with its kind of data.
 #[derive(Clone, Debug, Default, Args, Serialize, Deserialize)]
 pub struct Chosen {
-    /// Network and kind of data [default: segnet]
-    #[arg(long, value_enum)]
+    /// Kind of network and data [default: segnet]
+    #[arg(long, value_enum, help_heading = heading::NETWORK)]
     #[serde(serialize_with = "resolved")]
     pub task: Option<Task>,
-    /// Network; it also selects the task if --task is absent [default: segnet-basic for segnet, resnet-8 for classify,
-    /// biglstm for language]
-    #[arg(id = "network", long = "network", alias = "net", value_enum, value_name = "NETWORK")]
+    /// Network; it also selects the task
+    ///
+    /// [default: segnet-basic for segnet, resnet-8 for classify, biglstm for language]
+    #[arg(id = "network", long = "network", alias = "net", value_enum, value_name = "NETWORK", help_heading = heading::NETWORK)]
     #[serde(default)]
     pub net: Option<Net>,
+    /// Size of network and images [default: small]
+    ///
     /// Size of the network: small (for small images, with --width channels) or paper (the paper's network, which needs
     /// a GPU). Size of PNG and JPEG images: rows and columns to resize to, masks by nearest pixels. Both: paper,240x320
-    /// [default: small]
-    #[arg(long, value_name = "small|paper|HxW")]
+    #[arg(long, value_name = "small|paper|HxW", help_heading = heading::NETWORK)]
     #[serde(default)]
     pub size: Option<Sizes>,
-    /// Channels of each layer; SegNetBasic has 64. If layers differ, the channels of the first layers: the others are
-    /// in proportion, and the papers' networks have 64. A perceptron and towers have 8 times as many units in a layer.
-    /// Deep Speech 2 has 4 times as many units and half as many channels, at most 32. Seq2seq has 8 times as many
-    /// units; language networks have 32 and 8 times as many, see --network. DCGAN: channels of the layers next to the
-    /// images [default: 16; with --size paper the paper's]
-    #[arg(long, value_name = "N", value_parser = width)]
+    /// Channels of the first layers [default: 16]
+    ///
+    /// SegNetBasic has 64 in each layer. If layers differ, those behind the first are in proportion, and the papers'
+    /// networks have 64. A perceptron and towers have 8 times as many units in a layer. Deep Speech 2 has 4 times as
+    /// many units and half as many channels, at most 32. Seq2seq has 8 times as many units; language networks have 32
+    /// and 8 times as many, see --network. DCGAN: channels of the layers next to the images. With --size paper the
+    /// default is the paper's.
+    #[arg(long, value_name = "N", value_parser = width, help_heading = heading::NETWORK)]
     pub width: Option<usize>,
 }
 

@@ -14,6 +14,7 @@ use crate::{
     Failure,
     data::{DataOptions, check_file, is_table},
     device::Device,
+    help::{Completed, devices, heading},
     optimizer::{Recipe, Rule, Updates},
     output,
     tasks::{Dataset, LossDivisor, Net, Network, Settings, Task},
@@ -84,15 +85,23 @@ pub struct Setup {
     #[serde(flatten)]
     pub chosen: Chosen,
     /// Directory or file with data; synthetic data by default.
-    #[arg(long, value_name = "PATH", help = DATA)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        help = "Directory or file with data [default: synthetic data]",
+        long_help = DATA,
+        help_heading = heading::DATA
+    )]
     pub data: Option<PathBuf>,
     /// Options for reading data.
     #[command(flatten)]
     #[serde(flatten)]
     pub reading: DataOptions,
-    /// Number of images, recordings, sentences or windows in a batch [default: 8 for segnet and detect, 64 for classify
-    /// and generate, 32 for translate, 16 for speech and language; at most the number of training samples]
-    #[arg(long, value_name = "N", value_parser = positive)]
+    /// Number of samples in a batch
+    ///
+    /// Samples are images, recordings, sentences or windows [default: 8 for segnet and detect, 64 for classify and
+    /// generate, 32 for translate, 16 for speech and language; at most the number of training samples]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = heading::TRAINING)]
     pub batch: Option<usize>,
     /// Optimizer options.
     #[command(flatten)]
@@ -102,9 +111,10 @@ pub struct Setup {
     #[command(flatten)]
     #[serde(flatten)]
     pub amp: Amp,
-    /// Device to run on; `gradscale devices` lists them. With `cuda`, several ranks on a machine use one GPU each.
-    /// [default: cpu]
-    #[arg(long, value_name = "DEVICE")]
+    /// Device to run on; `gradscale devices` lists them [default: cpu]
+    ///
+    /// With `cuda`, several ranks on a machine use one GPU each.
+    #[arg(long, value_name = "DEVICE", value_parser = Completed::<Device>::new(devices), hide_possible_values = true, help_heading = heading::DEVICE)]
     pub device: Option<Device>,
 }
 
@@ -317,4 +327,17 @@ pub(crate) fn width(text: &str) -> Result<usize, String> {
 
 pub(crate) fn threads(text: &str) -> Result<usize, String> {
     whole(text, 0..=4096)
+}
+
+/// Parses a number of passes over the training data.
+pub(crate) fn epochs(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (1e-6..=1e6).contains(number));
+    number.ok_or_else(|| "must be a number from 0.000001 to 1000000".to_owned())
+}
+
+/// Returns the number of steps of so many passes over the training data, rounded up.
+pub(crate) fn steps_of_epochs(epochs: f64, samples: usize, batch: usize) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded, and saturates")]
+    let steps = (epochs * samples as f64 / batch.max(1) as f64).ceil() as u64;
+    steps.max(1)
 }

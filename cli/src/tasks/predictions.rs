@@ -1,6 +1,7 @@
 //! Predictions of networks.
 
-use serde::{Deserialize, Serialize};
+use crate::metrics::or_nan;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Predictions for images, recordings, sentences or texts. Files store classes as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,9 +41,16 @@ pub struct DetectedBox {
     /// Class id of the box, from 0.
     pub class: u32,
     /// Confidence that the box contains its class, from 0 to 1.
+    #[serde(deserialize_with = "or_nan")]
     pub score: f32,
     /// Left, top, right and bottom edge, as shares of the picture.
+    #[serde(deserialize_with = "corners_or_nan")]
     pub corners: [f32; 4],
+}
+
+/// Deserializes corners in which `null`, which JSON has for NaN, becomes NaN.
+fn corners_or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[f32; 4], D::Error> {
+    Ok(<[Option<f32>; 4]>::deserialize(deserializer)?.map(|corner| corner.unwrap_or(f32::NAN)))
 }
 
 impl GeneratedImages {

@@ -8,12 +8,18 @@ use std::{
     process::Command,
 };
 
-/// Exit code, standard output, standard error.
+/// Returns standard error without the lines of progress, which a slow machine prints every few seconds.
+pub fn without_progress(error: &[u8]) -> String {
+    let error = String::from_utf8_lossy(error);
+    error.lines().filter(|line| !line.starts_with("progress: ")).map(|line| format!("{line}\n")).collect()
+}
+
+/// Exit code, standard output, standard error without progress.
 pub fn gradscale(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
     let output = command.args(arguments).current_dir(directory).output().expect("the program starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    (output.status.code(), text(&output.stdout), without_progress(&output.stderr))
 }
 
 /// Runs the program successfully, and returns its standard output.

@@ -2,9 +2,10 @@
 
 use crate::{
     Failure,
+    help::{Completed, heading, methods},
     optimizer::Updates,
-    setup::{Chosen, Methods, Seeds, Setup, threads},
-    tasks::{LossDivisor, Net, Task},
+    setup::{Chosen, Methods, Seeds, Setup, epochs, steps_of_epochs, threads},
+    tasks::{Dataset, LossDivisor, Net, Task},
 };
 use clap::Args;
 use gradscale::{BASELINES, Baseline};
@@ -18,50 +19,80 @@ const STEPS_BY_DEFAULT: u64 = 400;
 
 /// `gradscale compare`.
 #[derive(Clone, Debug, Args, Serialize)]
-#[command(after_help = methods_help())]
+#[command(after_help = SHORT_HELP, after_long_help = methods_help())]
 pub struct Compare {
     /// Network, data and device.
     #[command(flatten)]
     #[serde(flatten)]
     pub setup: Setup,
     /// Methods, separated by commas.
-    #[arg(long, value_name = "LIST", default_value = METHODS_BY_DEFAULT)]
+    #[arg(long, value_name = "LIST", default_value = METHODS_BY_DEFAULT, value_parser = Completed::<Methods>::new(methods), hide_possible_values = true, help_heading = heading::PRECISION)]
     pub methods: Methods,
-    /// Compares fp32 with fixed scales (fixed:8, fixed:16 … fixed:32768) instead of methods: the usual search for a
-    /// fixed scale.
-    #[arg(long, conflicts_with = "methods")]
+    /// Compares fp32 with the fixed scales 8 to 32768
+    ///
+    /// Methods are fixed:8, fixed:16 … fixed:32768: the usual search for a fixed scale.
+    #[arg(long, conflicts_with = "methods", help_heading = heading::PRECISION)]
     pub sweep: bool,
     /// Training steps.
-    #[arg(long, value_name = "N", default_value_t = STEPS_BY_DEFAULT, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, help_heading = heading::TRAINING, value_name = "N", default_value_t = STEPS_BY_DEFAULT, value_parser = clap::value_parser!(u64).range(1..))]
     pub iters: u64,
-    /// Divisor of the summed losses: a number of pixels, or `batch` for the labelled pixels of the batch. Learning
-    /// rate, weight decay and --clip are given for a mean over the batch and are adapted to another divisor, so that
-    /// training in f32 stays the same [default: 2073600 for segnet, the pixels of twelve images of 360 × 480; batch for
+    /// Passes over the training data, instead of --iters
+    #[arg(long, help_heading = heading::TRAINING, value_name = "N", conflicts_with = "iters", value_parser = epochs)]
+    #[serde(skip)]
+    pub epochs: Option<f64>,
+    /// Divisor of the summed losses: a number, or batch
+    ///
+    /// A number of pixels, or `batch` for the labelled pixels of the batch. Learning rate, weight decay and --clip are
+    /// given for a mean over the batch and are adapted to another divisor, so that training in f32 stays the same [default: 2073600 for segnet, the pixels of twelve images of 360 × 480; batch for
     /// classify, which counts images]
-    #[arg(long, value_name = "N|batch")]
+    #[arg(long, value_name = "N|batch", help_heading = heading::PRECISION)]
     pub pixels: Option<LossDivisor>,
-    /// Seed of first weights, order of the data and flips of images.
-    #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
+    /// Seed of weights, order and flips
+    #[arg(long, help_heading = heading::TRAINING, value_name = "S", default_value_t = 0, conflicts_with = "seeds")]
     pub seed: u64,
-    /// Several seeds, separated by commas; the table shows means and standard deviations.
-    #[arg(long, value_name = "LIST")]
+    /// Several seeds, separated by commas: shows what is chance
+    ///
+    /// The table shows means and standard deviations.
+    #[arg(long, help_heading = heading::TRAINING, value_name = "LIST")]
     pub seeds: Option<Seeds>,
-    /// Evaluates on a validation set every N steps: a set named val next to test, or else every tenth training image,
-    /// which is held out. The final evaluation uses the test set. 0: only the final evaluation.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Steps between evaluations; 0: only the final one
+    ///
+    /// Evaluates on a validation set: a set named val next to test, or else every tenth training image, which is held
+    /// out. The final evaluation uses the test set.
+    #[arg(long, help_heading = heading::TRAINING, value_name = "N", default_value_t = 0)]
     pub eval_every: u64,
-    /// Number of CPU threads; 0: one for each core. Results do not depend on it.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
+    /// Number of CPU threads; 0: one for each core
+    ///
+    /// Results do not depend on it.
+    #[arg(long, help_heading = heading::DEVICE, value_name = "N", default_value_t = 0, value_parser = threads)]
     pub threads: usize,
-    /// Directory for report.html, table.md and results.json; it must not contain results yet [default: the first of
+    /// Directory for the results [default: a new one, compare-N]
+    ///
+    /// It receives report.html, table.md and results.json, and must not contain results yet [default: the first of
     /// compare-1, compare-2, … without results]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// TOML file with options of this command, for example iters = 600. Options of the command line override it.
-    #[arg(long, value_name = "FILE")]
+    /// Resumes an interrupted comparison with all its options
+    ///
+    /// Finished runs are kept, and bits are those of a comparison without interruption.
+    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR", exclusive = true)]
+    #[serde(skip)]
+    pub resume: Option<PathBuf>,
+    /// Prints JSON for scripts
+    ///
+    /// One line on the standard output; text goes to the standard error.
+    #[arg(long, help_heading = heading::RESULTS)]
+    #[serde(skip)]
+    pub json: bool,
+    /// TOML file with options of this command
+    ///
+    /// For example iters = 600. Options of the command line override it.
+    #[arg(long, help_heading = heading::RESULTS, value_name = "FILE")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
 }
+
+const SHORT_HELP: &str = "Methods and all options: gradscale compare --help";
 
 const METHODS: &str = "Methods:
   fp32             all in f32: the baseline
@@ -114,6 +145,18 @@ impl Compare {
         Ok(all)
     }
 
+    /// Returns these arguments with the number of steps that `--epochs` asks for; `asked` are those without defaults.
+    ///
+    /// # Errors
+    /// Those of [`Setup::recipe`].
+    pub fn with_epochs(self, asked: &Self, data: &dyn Dataset) -> Result<Self, Failure> {
+        let Some(epochs) = asked.epochs else { return Ok(self) };
+        let iters = steps_of_epochs(epochs, data.counts()[0], self.setup.batch());
+        // A schedule may depend on the number of steps.
+        let setup = Setup { updates: asked.setup.updates.clone(), ..self.setup.clone() };
+        Self { iters, setup, ..self }.resolved()
+    }
+
     /// Returns the divisor of the summed losses.
     #[must_use]
     pub fn divisor(&self) -> LossDivisor {
@@ -160,6 +203,7 @@ impl Compare {
         let methods: Vec<&str> = self.methods.0.iter().map(|(name, _)| name.as_str()).collect();
         methods.join(",") == METHODS_BY_DEFAULT
             && self.iters == STEPS_BY_DEFAULT
+            && self.epochs.is_none()
             && (self.seed, self.eval_every) == (0, 0)
             && self.seeds.is_none()
             && self.setup.chosen.width.is_none()

@@ -1,36 +1,125 @@
 //! `gradscale compare`: one network, several methods.
 
 mod arguments;
+mod finished;
 mod results;
 mod table;
+mod text;
 
 pub use arguments::Compare;
 
+use super::train::signals::{Signal, Signals};
 use crate::{
     Failure,
     machine::Origin,
-    output,
+    output::{self, Claim, Counter, Progress, layout},
     record::{LogEntry, Record, Recorder},
     report::{self, Report},
     sanity_checks,
     setup::CHAOS,
     tasks::{Dataset, DistributedOptions, On, TrainingConfig, open},
 };
+use clap::{Args, Command, FromArgMatches};
+use finished::{Beginning, Finished, Key};
 use gradscale::{
     Method,
     gradscale_core::{amp::Level, stats::Detail},
 };
-use indicatif::ProgressBar;
 use results::{Case, Results};
-use std::{path::Path, time::Instant};
+use std::{ffi::OsString, fs, path::Path, process::ExitCode, time::Instant};
 
-/// Trains by all methods and seeds, and writes the results.
+/// Name of the results for programs.
+const RESULTS: &str = "results.json";
+/// Files that are written again after each run.
+const PAGES: [&str; 2] = ["report.html", "table.md"];
+
+/// Trains by all methods and seeds, and writes the results; or resumes that. `given` is the command line.
 ///
 /// # Errors
 /// Data that cannot be read, a device that fails, results that cannot be written.
-pub fn run(arguments: &Compare) -> Result<(), Failure> {
-    let mut cases = arguments.cases()?;
-    let loaded = |case: &mut Compare| {
+pub fn run(arguments: &Compare, given: &[OsString]) -> Result<ExitCode, Failure> {
+    output::set_json(arguments.json);
+    match &arguments.resume {
+        Some(directory) => resume(directory),
+        None => begin(arguments, &Beginning::here(given)?),
+    }
+}
+
+fn begin(arguments: &Compare, beginning: &Beginning) -> Result<ExitCode, Failure> {
+    let parts = load(arguments)?;
+    let directory = output::claim(arguments.out.as_deref(), "compare", &PAGES)?;
+    finished::check_absent(&directory.path)?;
+    output::check_absent(&directory.path.join(RESULTS))?;
+    let finished = Finished::create(&directory.path, beginning)?;
+    compare(&parts, &directory, finished)
+}
+
+/// Resumes a comparison that was interrupted. A complete one is not changed.
+fn resume(directory: &Path) -> Result<ExitCode, Failure> {
+    if !directory.is_dir() {
+        return Err(Failure::file(directory, "no such directory"));
+    }
+    let page = directory.join("report.html");
+    let is_complete = fs::read(directory.join(RESULTS)).is_ok_and(|json| {
+        let json = serde_json::from_slice::<serde_json::Value>(&json);
+        json.is_ok_and(|json| json["complete"] == true)
+    });
+    let runs = directory.join(finished::NAME);
+    if is_complete {
+        if runs.exists() {
+            // Of a process that was killed just before it deleted them.
+            fs::remove_file(&runs).map_err(|error| Failure::file(&runs, error))?;
+        }
+        output::print(&format!("{}: complete; {}\n", directory.display(), page.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !runs.exists() {
+        return Err(Failure::file(directory, "no interrupted comparison to resume"));
+    }
+    let directory = Claim::continued(directory, &PAGES)?;
+    let (finished, beginning) = Finished::resume(&directory.path)?;
+    if beginning.commit != Origin::here().commit {
+        let cause = "begun by another version of gradscale, so that bits of its runs may differ from those that follow";
+        output::warn(&Failure::file(&directory.path, cause));
+    }
+    let arguments = parsed(&beginning).map_err(|cause| Failure::file(&runs, cause))?;
+    output::set_json(arguments.json);
+    compare(&load(&arguments)?, &directory, finished)
+}
+
+/// Returns the arguments of a comparison that an earlier process began, with paths that are valid here.
+fn parsed(beginning: &Beginning) -> Result<Compare, String> {
+    // The first argument is the command, in the place where clap expects the program.
+    let read = Compare::augment_args(Command::new("compare")).try_get_matches_from(&beginning.arguments);
+    let read = read.and_then(|matches| Compare::from_arg_matches(&matches));
+    let mut arguments = read.map_err(|error| error.to_string())?;
+    for path in [&mut arguments.setup.data, &mut arguments.setup.reading.features].into_iter().flatten() {
+        *path = beginning.directory.join(&*path);
+    }
+    Ok(arguments)
+}
+
+/// Returns the command that resumes a comparison.
+fn resume_command(directory: &Path) -> String {
+    output::command("compare --resume", directory)
+}
+
+/// Part of a comparison: its arguments with all defaults, and its data.
+struct Part {
+    arguments: Compare,
+    data: Box<dyn Dataset>,
+}
+
+impl Part {
+    /// Returns the number of runs of the part.
+    fn runs(&self) -> usize {
+        self.arguments.all_seeds().len() * self.arguments.methods.0.len()
+    }
+}
+
+/// Returns the parts of a comparison, with their data.
+fn load(arguments: &Compare) -> Result<Vec<Part>, Failure> {
+    let loaded = |mut case: Compare| {
         case.setup.amp.check(case.setup.chosen.network()?)?;
         let data = case.setup.load(case.seed)?;
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
@@ -39,46 +128,97 @@ pub fn run(arguments: &Compare) -> Result<(), Failure> {
         {
             output::print(&format!("{line}\n"))?;
         }
+        let case = case.with_epochs(arguments, &*data)?;
         // Data that do not fit are reported before a directory is created.
         data.check(&case.setup.settings(case.divisor(), case.iters)?)?;
-        Ok(data)
+        Ok(Part { arguments: case, data })
     };
-    let data = cases.iter_mut().map(loaded).collect::<Result<Vec<Box<dyn Dataset>>, Failure>>()?;
-    let directory = output::directory(arguments.out.as_deref(), "compare", "results.json")?;
-    let runs: usize = cases.iter().map(|case| case.all_seeds().len() * case.methods.0.len()).sum();
-    let bar = output::progress(arguments.iters * runs as u64);
-    let mut results = Results { origin: Origin::here(), cases: Vec::new() };
-    for (arguments, data) in cases.iter().zip(&data) {
+    arguments.cases()?.into_iter().map(loaded).collect()
+}
+
+/// Trains all runs that are not finished yet, and writes the results after each.
+fn compare(parts: &[Part], directory: &Claim, mut finished: Finished) -> Result<ExitCode, Failure> {
+    let directory = &directory.path;
+    let signals = Signals::listen()?;
+    let progress = Progress::new(parts.iter().map(|part| part.arguments.iters * part.runs() as u64).sum());
+    let mut results = Results::new(parts.iter().map(Part::runs).sum());
+    let go_on = format!("resume with: {}", resume_command(directory));
+    for (part, Part { arguments, data }) in parts.iter().enumerate() {
         let data = &**data;
         let case = Case::new(arguments, data);
-        bar.suspend(|| output::print(&format!("{}\n", case.title())))?;
+        let passes = case.described.passes(&arguments.setup, arguments.iters);
+        let about = layout::fit(&case.title(), layout::width()) + &layout::fit(&passes, layout::width());
+        progress.suspend(|| output::print(&about))?;
         results.cases.push(case);
-        for seed in arguments.all_seeds() {
-            for (name, method) in &arguments.methods.0 {
-                let record = train(arguments, data, name, method, seed, &bar)?;
-                bar.suspend(|| output::print(&format!("{}\n", table::line(&record))))?;
+        let seeds = arguments.all_seeds();
+        for (at_seed, &seed) in seeds.iter().enumerate() {
+            for (at_method, (name, method)) in arguments.methods.0.iter().enumerate() {
+                let counter = |noun, at: usize, of: usize| Counter { noun, at: at as u64 + 1, of: of as u64 };
+                let counters = [
+                    counter("part", part, parts.len()),
+                    counter("method", at_method, arguments.methods.0.len()),
+                    counter("seed", at_seed, seeds.len()),
+                ];
+                let key = Key { part, method: name.clone(), seed };
+                let (record, is_new) = match finished.result(&key) {
+                    Some(record) => {
+                        progress.skip(arguments.iters);
+                        (record, false)
+                    }
+                    None => match train(arguments, data, (name, method), seed, (&progress, &counters), &signals)? {
+                        Ended::Finished(record) => (*record, true),
+                        Ended::Stopped { signal, step } => {
+                            progress.finish_and_clear();
+                            let done = format!(
+                                "stopped at step {step} of {name}, seed {seed}; {} of {} runs are kept",
+                                results.finished(),
+                                results.planned
+                            );
+                            output::warn(&Failure::file(directory, done).hint(&go_on));
+                            return Ok(signal.exit_code());
+                        }
+                    },
+                };
+                progress.suspend(|| output::print(&layout::fit(&table::line(&record), layout::width())))?;
+                if is_new {
+                    finished.push(key, &record).map_err(|error| error.hint(&go_on))?;
+                }
                 if let Some(case) = results.cases.last_mut() {
                     case.push(record);
                 }
                 // After each run, so that nothing is lost when a later one fails.
-                write(&directory, &results)?;
+                if is_new || results.is_complete() {
+                    write(directory, &results).map_err(|error| error.hint(&go_on))?;
+                }
             }
         }
     }
-    bar.finish_and_clear();
-    output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("report.html").display()))
+    progress.finish_and_clear();
+    finished.delete()?;
+    output::print(&format!(
+        "\n{}\n{}\n",
+        text::text(&results, layout::width()),
+        directory.join("report.html").display()
+    ))?;
+    output::print_json(&results.summary(directory))?;
+    Ok(ExitCode::SUCCESS)
 }
 
+/// Writes the pages for readers, and last the results for programs, which say whether all is complete.
 fn write(directory: &Path, results: &Results<'_>) -> Result<(), Failure> {
-    let path = directory.join("results.json");
-    let mut json = serde_json::to_vec_pretty(results).map_err(|error| Failure::file(&path, error))?;
-    json.push(b'\n');
-    output::write(&path, &json)?;
-    output::write(&directory.join("table.md"), table::table(results).as_bytes())?;
+    let notice = results.notice(directory);
+    output::write(&directory.join("table.md"), table::table(results, notice.as_deref()).as_bytes())?;
     let runs: Vec<Vec<&Record>> = results.cases.iter().map(|case| case.runs.iter().collect()).collect();
     let pages = results.cases.iter().zip(&runs).map(|(case, runs)| report_of(case, runs, &results.origin));
-    let reports = pages.collect::<Result<Vec<_>, Failure>>()?;
-    output::write(&directory.join("report.html"), report::html(&reports).as_bytes())
+    let mut reports = pages.collect::<Result<Vec<_>, Failure>>()?;
+    if let Some(first) = reports.first_mut() {
+        first.notice = notice;
+    }
+    output::write(&directory.join("report.html"), report::html(&reports).as_bytes())?;
+    let path = directory.join(RESULTS);
+    let mut json = serde_json::to_vec_pretty(results).map_err(|error| Failure::file(&path, error))?;
+    json.push(b'\n');
+    output::write(&path, &json)
 }
 
 fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin) -> Result<Report<'a>, Failure> {
@@ -87,6 +227,7 @@ fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin)
         subject: case.subject(),
         about: case.about(),
         circumstances: case.circumstances(origin),
+        notice: None,
         methods: case.methods().collect(),
         runs,
         data: Some(case.data),
@@ -95,10 +236,22 @@ fn report_of<'a>(case: &'a Case<'_>, runs: &'a [&'a Record], origin: &'a Origin)
     })
 }
 
-/// Trains a network with one method and one seed, and returns its record.
+/// End of a run.
+enum Ended {
+    Finished(Box<Record>),
+    /// A signal came after this step.
+    Stopped {
+        signal: Signal,
+        step: u64,
+    },
+}
+
+/// Trains a network with one method and one seed, until the last step or a signal. `counters` are those of the run among
+/// all.
 fn train(
-    arguments: &Compare, data: &dyn Dataset, name: &str, method: &Method, seed: u64, bar: &ProgressBar,
-) -> Result<Record, Failure> {
+    arguments: &Compare, data: &dyn Dataset, (name, method): (&str, &Method), seed: u64,
+    (progress, counters): (&Progress, &[Counter]), signals: &Signals,
+) -> Result<Ended, Failure> {
     let settings = arguments.setup.settings(arguments.divisor(), arguments.iters)?;
     let method = arguments.setup.amp.apply_to(method.clone());
     let stores_half = method.amp.level() != Level::O0;
@@ -117,19 +270,24 @@ fn train(
             Ok(outcome) => outcome,
             Err(error) => {
                 // A method that cannot train is a result too.
-                bar.inc(arguments.iters - iteration + 1);
-                return Ok(recorder.failed(&error));
+                progress.skip(arguments.iters - iteration + 1);
+                return Ok(Ended::Finished(Box::new(recorder.failed(&error))));
             }
         };
         let seconds = start.elapsed().as_secs_f64();
         let losses = run.losses();
         let mut entry = recorder.step(iteration, (&outcome, &losses), (seconds, None), &run.sites(), sampled);
         recorder.warned(iteration, run.warning());
-        sanity_checks::say(bar, &about, &recorder.news());
+        sanity_checks::say(progress, &about, &recorder.news());
+        let step = [Counter { noun: "step", at: iteration, of: arguments.iters }];
+        progress.set_counters(&[counters, &step].concat());
         let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
         let loss = outcome.loss;
-        bar.set_message(format!("{name}, seed {seed}: loss {loss:.4}, {skipped} skipped, {repeated} repeated"));
-        bar.inc(1);
+        progress.set_message(format!("{name}: loss {loss:.4}, {skipped} skipped, {repeated} repeated"));
+        progress.inc(1);
+        if let Some(signal) = signals.received() {
+            return Ok(Ended::Stopped { signal, step: iteration });
+        }
         if iteration < arguments.iters && arguments.eval_every != 0 && iteration.is_multiple_of(arguments.eval_every) {
             let metrics = run.evaluate(On::Validation)?;
             match data.validation_count() {
@@ -156,6 +314,6 @@ fn train(
         recorder.gradient_errors(run.gradient_errors()?);
     }
     recorder.finish(metrics, samples, memory, &unchanged);
-    sanity_checks::say(bar, &about, &recorder.news());
-    Ok(recorder.done())
+    sanity_checks::say(progress, &about, &recorder.news());
+    Ok(Ended::Finished(Box::new(recorder.done())))
 }

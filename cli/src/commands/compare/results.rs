@@ -11,6 +11,8 @@ use crate::{
 };
 use gradscale::{BASELINES, Method};
 use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use std::path::Path;
 
 /// Explanation of the training with a bad image.
 const BAD_IMAGE: &str = "One training image is NaN, as after 0/0 in an augmentation. Its batch has no finite gradients, so \
@@ -30,6 +32,59 @@ pub struct Results<'a> {
     pub origin: Origin,
     /// Cases that were compared, the requested one first.
     pub cases: Vec<Case<'a>>,
+    /// Number of runs of all cases, including those that are not finished.
+    pub planned: usize,
+}
+
+impl<'a> Results<'a> {
+    /// Creates the results of so many runs, of which none is finished.
+    pub fn new(planned: usize) -> Self {
+        Self { origin: Origin::here(), cases: Vec::new(), planned }
+    }
+
+    /// Returns the number of finished runs.
+    pub fn finished(&self) -> usize {
+        self.cases.iter().map(|case| case.runs.len()).sum()
+    }
+
+    /// Returns true if all runs are finished.
+    pub fn is_complete(&self) -> bool {
+        self.finished() == self.planned
+    }
+
+    /// Returns the sentence that runs are missing and how to go on; `None` if the results are complete.
+    pub fn notice(&self, directory: &Path) -> Option<String> {
+        let (finished, planned) = (self.finished(), self.planned);
+        (finished != planned).then(|| {
+            let missing = planned - finished;
+            let (are, them) = if missing == 1 { ("is", "it") } else { ("are", "them") };
+            let resume = super::resume_command(directory);
+            format!("Not complete: {missing} of {planned} runs {are} missing. Run {them} with: {resume}")
+        })
+    }
+
+    /// Returns the results without their time series, for `--json`.
+    pub fn summary(&self, directory: &Path) -> Value {
+        let run = |run: &Record| {
+            json!({
+                "method": run.method, "seed": run.seed, "iterations": run.iterations, "final_loss": run.final_loss,
+                "metrics": run.metrics, "skipped_steps": run.skipped_steps, "repeats": run.repeats,
+                "seconds": run.seconds, "failure": run.failure, "doubts": run.doubts,
+            })
+        };
+        let sentence = |Sentence { about, text }: Sentence| json!({ "about": about, "text": text });
+        let part = |case: &Case<'_>| {
+            json!({
+                "title": case.title(),
+                "verdict": case.verdict().into_iter().map(sentence).collect::<Vec<_>>(),
+                "runs": case.runs.iter().map(run).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "directory": directory, "report": directory.join("report.html"), "complete": self.is_complete(),
+            "parts": self.cases.iter().map(part).collect::<Vec<_>>(),
+        })
+    }
 }
 
 impl Serialize for Results<'_> {
@@ -38,13 +93,15 @@ impl Serialize for Results<'_> {
         struct File<'a> {
             #[serde(flatten)]
             origin: &'a Origin,
+            complete: bool,
             #[serde(flatten)]
             first: Option<&'a Case<'a>>,
             #[serde(skip_serializing_if = "<[_]>::is_empty")]
             beside: &'a [Case<'a>],
         }
+        let (complete, first) = (self.is_complete(), self.cases.first());
         let beside = self.cases.get(1..).unwrap_or_default();
-        File { origin: &self.origin, first: self.cases.first(), beside }.serialize(serializer)
+        File { origin: &self.origin, complete, first, beside }.serialize(serializer)
     }
 }
 

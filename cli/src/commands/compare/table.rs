@@ -25,9 +25,14 @@ pub fn line(record: &Record) -> String {
     }
 }
 
-/// Returns the text of `table.md`, with one part for each case.
-pub fn table(results: &Results<'_>) -> String {
-    results.cases.iter().map(|case| part(case, &results.origin)).collect::<Vec<_>>().join("\n")
+/// Mark by which a later run recognises the file as one of this program.
+const MARK: &str = "<!-- gradscale compare -->\n\n";
+
+/// Returns the text of `table.md`, with one part for each case. `notice` says that runs are missing.
+pub fn table(results: &Results<'_>, notice: Option<&str>) -> String {
+    let notice = notice.map_or(String::new(), |notice| format!("{notice}\n\n"));
+    let parts = results.cases.iter().map(|case| part(case, &results.origin)).collect::<Vec<_>>();
+    format!("{MARK}{notice}{}", parts.join("\n"))
 }
 
 fn part(case: &Case<'_>, origin: &Origin) -> String {
@@ -43,7 +48,7 @@ fn part(case: &Case<'_>, origin: &Origin) -> String {
     for doubt in &summary.doubts {
         writeln!(text, "- {doubt}").ok();
     }
-    if let Some(picture) = gradients::text(&records) {
+    if let Some(picture) = gradients::text(&records, gradients::COLUMNS) {
         write!(text, "\n```\n{picture}```\n").ok();
     }
     writeln!(text, "\n| {} |\n{}|", summary.heads.join(" | "), "|---".repeat(summary.heads.len())).ok();

@@ -7,6 +7,7 @@ use crate::{
     output,
     tasks::{Classes, InferenceModel, Predictions},
 };
+use serde_json::json;
 use std::{fmt::Write, path::PathBuf};
 
 /// Name of the file with the predicted classes.
@@ -31,6 +32,7 @@ pub(super) fn rows(
             if let Some(count) = counts.get_mut(class) {
                 *count += 1;
             }
+            output::print_json(&json!({ "input": path, "row": row + 1, "class": class, "name": name }))?;
         }
         let counted = classes.names.iter().zip(&counts).filter(|(_, count)| **count > 0);
         let mut counted: Vec<(&String, &usize)> = counted.collect();
@@ -61,6 +63,7 @@ pub(super) fn images(
         let (class, name) = told(&applied.predict(size, &pixels)?, classes);
         writeln!(table, "{}\t{class}\t{name}", path.display()).ok();
         output::print(&format!("{}: {name}\n", path.display()))?;
+        output::print_json(&json!({ "input": path, "class": class, "name": name }))?;
     }
     write(arguments, &table)
 }

@@ -8,6 +8,7 @@ use crate::{
     tasks::{GeneratedImages, InferenceModel},
 };
 use image::ExtendedColorType;
+use serde_json::json;
 use std::fs;
 
 /// Generates images from noise, and writes them to one file.
@@ -20,5 +21,6 @@ pub(super) fn make(arguments: &Predict, applied: &mut dyn InferenceModel) -> Res
     let path = arguments.out.join("made.png");
     let picture = Picture { height, width, pixels: Vec::new() };
     output::write(&path, &png(&path, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
-    output::print(&format!("{}: {} images\n", path.display(), arguments.count))
+    output::print(&format!("{}: {} images\n", path.display(), arguments.count))?;
+    output::print_json(&json!({ "image": path, "count": arguments.count, "seed": arguments.seed }))
 }

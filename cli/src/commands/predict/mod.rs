@@ -9,7 +9,13 @@ mod texts;
 
 pub(super) use network::{Ready, of_checkpoint};
 
-use crate::{Failure, data::Picture, device::Device};
+use crate::{
+    Failure,
+    data::Picture,
+    device::Device,
+    help::{Completed, devices},
+    output,
+};
 use clap::Args;
 use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
 use std::{
@@ -68,8 +74,11 @@ pub struct Predict {
     /// for each channel.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
     std: Vec<f32>,
+    /// Prints a line of JSON for each input, for scripts; text goes to the standard error.
+    #[arg(long)]
+    json: bool,
     /// Device to run on
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = Completed::<Device>::new(devices), hide_possible_values = true)]
     device: Device,
     /// Number of CPU threads; 0: one for each core.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=4096))]
@@ -88,6 +97,7 @@ fn temperature(text: &str) -> Result<f64, String> {
 /// # Errors
 /// A checkpoint or a file that cannot be used, results that cannot be written.
 pub fn run(arguments: &Predict) -> Result<(), Failure> {
+    output::set_json(arguments.json);
     let files = files(&arguments.images)?;
     let Ready { mut applied, classes, fit } = network::network(arguments, &files)?;
     let applied = &mut *applied;

@@ -8,7 +8,8 @@ use crate::{
     tasks::{Classes, InferenceModel},
 };
 use image::ExtendedColorType;
-use std::path::PathBuf;
+use serde_json::json;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// Predicts the classes of each image's pixels, and writes them as a label image and over the image.
 pub(super) fn label(
@@ -29,6 +30,9 @@ pub(super) fn label(
         let mixed = mix(&picture, &labels, classes);
         output::write(&overlay, &png(&overlay, &mixed, &picture, ExtendedColorType::Rgb8)?)?;
         output::print(&format!("{}: {}\n", overlay.display(), shares(&labels, classes)))?;
+        output::print_json(&json!({
+            "input": path, "labels": labelled, "overlay": overlay, "pixels": counts(&labels, classes),
+        }))?;
     }
     Ok(())
 }
@@ -38,6 +42,16 @@ fn mix(picture: &Picture, labels: &[u8], classes: &Classes) -> Vec<u8> {
     let colour = |label: u8| classes.colours.get(usize::from(label)).copied().unwrap_or([0; 3]);
     let pixels = picture.pixels.chunks_exact(3).zip(labels);
     pixels.flat_map(|(pixel, &label)| [0, 1, 2].map(|i| pixel[i].midpoint(colour(label)[i]))).collect()
+}
+
+/// Returns the number of pixels of each predicted class, by its name.
+fn counts<'a>(labels: &[u8], classes: &'a Classes) -> BTreeMap<&'a str, usize> {
+    let mut counts = BTreeMap::new();
+    for &label in labels {
+        let name = classes.names.get(usize::from(label)).map_or("?", String::as_str);
+        *counts.entry(name).or_insert(0) += 1;
+    }
+    counts
 }
 
 /// Formats the three classes with the largest areas, and their shares of the image.

@@ -8,6 +8,7 @@ use crate::{
     tasks::{Choice, InferenceModel, Transcript},
 };
 use indicatif::ProgressBar;
+use serde_json::json;
 use std::{fmt::Write, path::PathBuf, time::Duration};
 
 /// Time between two pictures of the progress line, as indicatif's examples have it.
@@ -37,6 +38,7 @@ pub(super) fn hear(
         for Transcript { text, greedy } in answers.texts() {
             writeln!(table, "{}\t{text}\t{greedy}", path.display()).ok();
             bar.suspend(|| output::print(&format!("{}: {text}\n", path.display())))?;
+            output::print_json(&json!({ "input": path, "text": text, "greedy": greedy }))?;
         }
     }
     bar.finish_and_clear();
@@ -58,6 +60,10 @@ pub(super) fn translate(
             writeln!(table, "{}\t{}\t{}\t{text}\t{greedy}", path.display(), i + 1, plain(source)).ok();
             writeln!(alone, "{text}").ok();
             output::print(&format!("{}\n  → {text}\n", plain(source)))?;
+            let source = plain(source);
+            output::print_json(&json!({
+                "input": path, "line": i + 1, "source": source, "text": text, "greedy": greedy,
+            }))?;
         }
     }
     output::write(&arguments.out.join("translations.tsv"), table.as_bytes())?;
@@ -78,6 +84,7 @@ pub(super) fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn In
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let text = applied.go_on(&prompt, length, choice)?;
         output::print(&format!("{text}\n"))?;
+        output::print_json(&json!({ "prompt": prompt, "text": text }))?;
         output::write(&arguments.out.join(format!("{name}-continued.txt")), text.as_bytes())?;
     }
     Ok(())

@@ -32,12 +32,11 @@ use crate::{
     Failure,
     data::{DataOptions, Labelled, Speech},
     machine::Origin,
-    output,
+    output::{self, Progress, layout},
     setup::{CHAOS, Methods, Seeds, threads},
 };
 use clap::Args;
 use gradscale::Method;
-use indicatif::ProgressBar;
 use results::Results;
 use serde::Serialize;
 use std::{
@@ -57,6 +56,8 @@ const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,hi
 const NATURAL: [&str; 6] = ["fp32", "torch", "torch-floor", "fixed:128", "amax:history=16", "gs"];
 /// Additional method for regimes with fill values as targets; it ignores outliers.
 const OUTLIERS: &str = "gs:outliers=24";
+
+const SHORT_HELP: &str = "Regimes: gradscale regimes --help";
 
 const HELP: &str = "Regimes, by NAME or by the part before its colon:
   1in3:2^P, 1in40:2^P, 1in500:2^P   one batch in 3, 40 or 500 has 2^P times the loss of the others;
@@ -88,7 +89,7 @@ Results: report.html and table.md to read, regimes.json for programs. Errors: on
 
 /// `gradscale regimes`.
 #[derive(Clone, Debug, Args, Serialize)]
-#[command(after_help = HELP)]
+#[command(after_help = SHORT_HELP, after_long_help = HELP)]
 pub struct Regimes {
     /// Runs one seed and few steps: all regimes in under two minutes on two cores instead of almost an hour.
     #[arg(long)]
@@ -113,11 +114,18 @@ pub struct Regimes {
     /// Number of trainings at the same time; 0: one for each core. Results do not depend on it.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = threads)]
     threads: usize,
+    /// Prints the results as one line of JSON; text goes to the standard error.
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
     /// Directory for report.html, table.md and regimes.json; it must not contain results yet [default: the first of
     /// regimes-1, regimes-2, … without results]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
+
+/// Files that are written again after each regime.
+const PAGES: [&str; 2] = ["report.html", "table.md"];
 
 /// Training that is to be run: regime, method and seed.
 #[derive(Debug)]
@@ -214,6 +222,7 @@ impl Regimes {
 /// # Errors
 /// A regime that there is not, data that cannot be read, results that cannot be written.
 pub fn run(arguments: &Regimes) -> Result<(), Failure> {
+    output::set_json(arguments.json);
     let regimes = arguments.chosen()?;
     if arguments.methods.as_ref().is_some_and(|methods| methods.0.iter().any(|(name, _)| name == CHAOS)) {
         return Err(Failure::at("--methods", format!("{CHAOS} is for gradscale compare only")));
@@ -221,10 +230,12 @@ pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     // Output that cannot be written is reported before any training.
     let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;
     let data = arguments.read(&regimes)?;
-    let directory = output::directory(arguments.out.as_deref(), "regimes", "regimes.json")?;
+    let claim = output::claim(arguments.out.as_deref(), "regimes", &PAGES)?;
+    let directory = &claim.path;
+    output::check_absent(&directory.join("regimes.json"))?;
     let jobs = arguments.jobs(&regimes, &data.images);
     let name = data.name();
-    let bar = output::progress(jobs.iter().map(|job| job.steps).sum());
+    let bar = Progress::new(jobs.iter().map(|job| job.steps).sum());
     let mut results = Results::new(asked, Origin::here(), &name, &regimes);
     let threads = match arguments.threads {
         0 => thread::available_parallelism().map_or(1, NonZero::get),
@@ -233,21 +244,23 @@ pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     side_by_side(&jobs, &data, threads, &bar, |rows| {
         results.rows.extend(rows);
         bar.suspend(|| output::print(&table::last(&results)))?;
-        write(&directory, &results)
+        write(directory, &results)
     })?;
     for kind in arguments.figures() {
         let figure = kind.draw(arguments.quick)?;
         bar.suspend(|| output::print(&format!("{}: {}\n{}", figure.name, figure.about, figure.text)))?;
         results.figures.push(figure);
-        write(&directory, &results)?;
+        write(directory, &results)?;
     }
     bar.finish_and_clear();
-    output::print(&format!("\n{}\n{}\n", table::table(&results), directory.join("report.html").display()))
+    let text = table::text(&results, layout::width());
+    output::print(&format!("\n{text}\n{}\n", directory.join("report.html").display()))?;
+    output::print_json(&results)
 }
 
 /// Does all jobs, several at a time, and hands out the rows of each regime, in order, when it is done.
 fn side_by_side(
-    jobs: &[Job<'_>], data: &Data, threads: usize, bar: &ProgressBar,
+    jobs: &[Job<'_>], data: &Data, threads: usize, bar: &Progress,
     mut done: impl FnMut(Vec<Row>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let next = AtomicUsize::new(0);

@@ -4,6 +4,7 @@ use super::{
     Regime,
     results::{Cell, Results, mean_and_spread},
 };
+use crate::output::layout;
 use std::fmt::Write;
 
 /// Legend below the table of the regimes' scores.
@@ -42,7 +43,7 @@ pub fn scales(cell: &Cell<'_>) -> Option<String> {
 }
 
 /// Formats a cell of the table: score, skips, and a mark if the score is clearly below that of f32.
-fn text(results: &Results<'_>, regime: &Regime, method: &str) -> String {
+fn cell(results: &Results<'_>, regime: &Regime, method: &str) -> String {
     let Some(cell) = results.cell(regime, method) else { return "–".to_owned() };
     let behind = if results.behind(regime, method) == Some(true) { "↓" } else { "" };
     let parts = [score(&cell) + behind, losses(&cell), scales(&cell).unwrap_or_default()];
@@ -55,10 +56,10 @@ pub fn last(results: &Results<'_>) -> String {
     else {
         return String::new();
     };
-    let mut lines = format!("{}: {}\n", regime.name, regime.about);
+    let mut lines = layout::fit(&format!("{}: {}", regime.name, regime.about), layout::width());
     for method in results.methods() {
         if results.cell(regime, method).is_some() {
-            writeln!(lines, "  {method:26} {}", text(results, regime, method)).ok();
+            writeln!(lines, "  {method:26} {}", cell(results, regime, method)).ok();
         }
     }
     lines
@@ -131,18 +132,46 @@ pub fn circumstances(results: &Results<'_>) -> String {
     )
 }
 
-/// Returns the text of the file with the table of all regimes.
-pub fn table(results: &Results<'_>) -> String {
+/// Returns the rows of the table, of which the first has the names of the methods.
+fn rows(results: &Results<'_>) -> Vec<Vec<String>> {
     let methods = results.methods();
     let heads = std::iter::once("regime").chain(methods.iter().copied()).map(str::to_owned);
     let row = |regime: &Regime| {
-        let cells = methods.iter().map(|method| text(results, regime, method));
+        let cells = methods.iter().map(|method| cell(results, regime, method));
         std::iter::once(regime.name.clone()).chain(cells).collect::<Vec<_>>()
     };
-    let rows: Vec<Vec<String>> = std::iter::once(heads.collect()).chain(results.done().map(row)).collect();
+    std::iter::once(heads.collect()).chain(results.done().map(row)).collect()
+}
+
+/// Returns the results as text for a terminal of so many columns: table and its signs first, and last the verdict.
+pub fn text(results: &Results<'_>, width: usize) -> String {
+    let mut text = String::new();
+    if let ([heads, rows @ ..], false) = (&rows(results)[..], results.rows.is_empty()) {
+        text += &layout::table(heads, rows, width);
+        for part in [LEGEND, &circumstances(results)] {
+            text += &format!("\n{}", layout::wrap("", part, width));
+        }
+        text.push('\n');
+    }
+    for row in &results.rows {
+        if let Some(failure) = &row.failure {
+            text += &layout::wrap("", &format!("{}, {}, seed {}: {failure}", row.regime, row.method, row.seed), width);
+        }
+    }
+    for (method, said) in sentences(results) {
+        text += &layout::wrap("  ", &format!("{method}: {said}"), width);
+    }
+    text
+}
+
+/// Returns the text of the file with the table of all regimes.
+pub fn table(results: &Results<'_>) -> String {
+    let methods = results.methods();
+    let rows = rows(results);
     let width = |column: usize| rows.iter().filter_map(|row| Some(row.get(column)?.chars().count())).max().unwrap_or(0);
     let widths: Vec<usize> = (0..=methods.len()).map(width).collect();
-    let mut text = String::from("# Scaling rules in hard regimes\n\n");
+    // By the first line a later run recognises the file as one of this program.
+    let mut text = String::from("<!-- gradscale regimes -->\n\n# Scaling rules in hard regimes\n\n");
     for (method, said) in sentences(results) {
         writeln!(text, "- {method}: {said}").ok();
     }

@@ -1,7 +1,8 @@
 //! `gradscale replay`: evaluates other methods on the recorded gradients of a training.
 
 use crate::{
-    Failure, output,
+    Failure,
+    output::{self, layout},
     rule_versions::{LEGACY_HISTORY, spelled},
     trace::{self, Step},
 };
@@ -9,9 +10,9 @@ use clap::Args;
 use gradscale::{
     Layers, Method, Scaling,
     gradscale_core::amp::Level,
-    replay::{self, Summary},
+    replay::{self, Summary, Total},
 };
-use std::{fmt::Write, path::PathBuf};
+use std::path::PathBuf;
 
 /// `gradscale replay`.
 #[derive(Clone, Debug, Args)]
@@ -85,20 +86,19 @@ pub fn play(name: &str, scaling: Scaling, steps: &[Step]) -> Result<(String, Vec
 
 fn table(method: &str, steps: usize, summary: &Summary) -> String {
     let Summary { skipped, repeats, .. } = summary;
-    let mut text = format!("{method}: {skipped} of {steps} steps skipped, {repeats} repeats\n\n");
-    writeln!(text, "| site | scale, first | last | flushed, mean % | worst % | subnormal, mean % |").ok();
-    writeln!(text, "|---|---|---|---|---|---|").ok();
-    for (name, site) in &summary.sites {
-        writeln!(
-            text,
-            "| {name} | 2^{} | 2^{} | {:.4} | {:.4} | {:.3} |",
-            site.first,
-            site.last,
-            100.0 * site.flushed / site.steps.max(1) as f64,
-            100.0 * site.worst,
-            100.0 * site.subnormal / site.steps.max(1) as f64,
-        )
-        .ok();
-    }
-    text
+    let heads = ["site", "scale, first", "last", "flushed, mean %", "worst %", "subnormal, mean %"].map(str::to_owned);
+    let row = |(name, site): (&String, &Total)| {
+        let mean = |sum: f64| 100.0 * sum / site.steps.max(1) as f64;
+        vec![
+            name.clone(),
+            format!("2^{}", site.first),
+            format!("2^{}", site.last),
+            format!("{:.4}", mean(site.flushed)),
+            format!("{:.4}", 100.0 * site.worst),
+            format!("{:.3}", mean(site.subnormal)),
+        ]
+    };
+    let rows: Vec<Vec<String>> = summary.sites.iter().map(row).collect();
+    let table = layout::table(&heads, &rows, layout::width());
+    format!("{method}: {skipped} of {steps} steps skipped, {repeats} repeats\n\n{table}")
 }

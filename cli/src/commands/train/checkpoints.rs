@@ -44,6 +44,11 @@ impl Checkpoints {
         Self { directory: directory.to_owned() }
     }
 
+    /// Returns the path of the checkpoint after a step.
+    pub fn path(&self, iteration: u64) -> PathBuf {
+        self.directory.join(format!("{STEM}{iteration:06}.safetensors"))
+    }
+
     /// Returns the paths of all checkpoints, by iteration.
     pub fn list(&self) -> Result<BTreeMap<u64, PathBuf>, Failure> {
         let numbered = self.entries()?.into_iter().filter_map(|path| {
@@ -76,8 +81,7 @@ impl Checkpoints {
 
     /// Writes a checkpoint, and removes those before the last two.
     pub fn save(&self, content: &[u8], iteration: u64) -> Result<(), Failure> {
-        let path = self.directory.join(format!("{STEM}{iteration:06}.safetensors"));
-        output::write(&path, content)?;
+        output::write(&self.path(iteration), content)?;
         self.prune()
     }
 
@@ -86,7 +90,8 @@ impl Checkpoints {
         let all = self.list()?;
         for path in self.entries()? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(STEM) && name.ends_with(".part") {
+            // Earlier versions named them without the dot.
+            if name.trim_start_matches('.').starts_with(STEM) && name.ends_with(output::TEMPORARY) {
                 fs::remove_file(&path).map_err(|error| Failure::file(&path, error))?;
             }
         }
@@ -181,7 +186,8 @@ mod tests {
     fn the_last_two_are_kept_and_nothing_half_written() {
         let directory = tempfile::tempdir().expect("a directory");
         let names = ["checkpoint-000001.safetensors", "checkpoint-000002.safetensors", "checkpoint-000010.safetensors"];
-        let others = ["checkpoint-000011.part", "log.jsonl", "checkpoint-x.safetensors"];
+        let others =
+            ["checkpoint-000011.part", ".checkpoint-000012.safetensors.part", "log.jsonl", "checkpoint-x.safetensors"];
         for name in names.iter().chain(&others) {
             fs::write(directory.path().join(name), b"").expect("a file");
         }

@@ -1,22 +1,22 @@
 //! Output files of a training.
 
-use super::{Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
-use crate::{Failure, output, record::LogEntry, tasks::TrainingRun, trace};
-use std::{
-    fs::File,
-    path::{Path, PathBuf},
+use super::{PAGES, Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
+use crate::{
+    Failure,
+    output::{self, Claim},
+    record::LogEntry,
+    tasks::TrainingRun,
+    trace,
 };
+use std::path::Path;
 
 /// Output files of a training; only rank 0 has them.
 pub(super) struct Files {
-    pub directory: PathBuf,
+    pub directory: Claim,
     pub log: Log,
     pub board: tensorboard::Writer,
     pub trace: Option<trace::Writer>,
     pub checkpoints: Checkpoints,
-    /// Lock file of the directory, which the system releases when the process ends.
-    #[expect(dead_code, reason = "held, not read")]
-    pub lock: File,
 }
 
 impl Files {
@@ -24,25 +24,26 @@ impl Files {
     /// plan has the absolute one.
     pub fn create(out: Option<&Path>, trace: Option<&Path>, first: &[u8], plan: &Plan) -> Result<Self, Failure> {
         // Data that do not fit were reported before a directory is created.
-        let directory = output::directory(out, "train", "log.jsonl")?;
-        let checkpoints = Checkpoints::new(&directory);
+        let claim = output::claim(out, "train", &PAGES)?;
+        let directory = &claim.path;
+        output::check_absent(&directory.join("log.jsonl"))?;
+        let checkpoints = Checkpoints::new(directory);
         if let Some(there) = checkpoints.list()?.into_values().next() {
-            let go_on = resume_command(&directory);
+            let go_on = resume_command(directory);
             let cause = format!(
                 "an earlier training is here; resume it with {go_on}, or choose another directory \
                                  for --out"
             );
             return Err(Failure::file(&there, cause));
         }
-        let lock = lock(&directory)?;
         let trace = trace.map(trace::Writer::create).transpose()?;
         let trace = trace.map(|trace| trace.made_by(&plan.method));
         // Before anything else is written: from here on the directory can be resumed, whatever happens.
         checkpoints.save(first, 0)?;
-        let go_on = |error: Failure| error.hint(&go_on(&directory));
+        let go_on = |error: Failure| error.hint(&go_on(directory));
         let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
         let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
-        Ok(Self { directory, log, board, trace, checkpoints, lock })
+        Ok(Self { directory: claim, log, board, trace, checkpoints })
     }
 
     /// Writes a finished step to the training's files: trace and log.
@@ -62,18 +63,4 @@ impl Files {
         self.board.sync()?;
         self.checkpoints.save(content, iteration)
     }
-}
-
-/// Locks a directory for one training. The system releases the lock when the process ends, even after a crash.
-pub(super) fn lock(directory: &Path) -> Result<File, Failure> {
-    let path = directory.join("lock");
-    let file = File::create(&path).map_err(|error| Failure::file(&path, error))?;
-    file.try_lock().map_err(|_| {
-        Failure::file(
-            directory,
-            "another process is training in this directory; wait for it \
-        or choose another --out",
-        )
-    })?;
-    Ok(file)
 }

@@ -6,24 +6,27 @@ mod gradient_transport;
 mod history;
 mod log;
 mod plan;
-mod signals;
+pub(crate) mod signals;
 mod tensorboard;
 mod times;
 
 use crate::{
     Failure,
+    help::heading,
     machine::Origin,
     metrics::{MISSING_VALUE, Metrics},
-    output, ranks,
-    record::{Description, GradientTraffic, Recorder},
+    output::{self, Claim, Progress, layout},
+    ranks,
+    record::{Description, GradientTraffic, LogEntry, Recorder},
     report::Report,
     sanity_checks,
-    tasks::{Dataset, On, TrainingRun},
+    setup::{epochs, steps_of_epochs},
+    tasks::{Dataset, On, Task, TrainingRun},
     trace,
 };
 use checkpoints::{Checkpoints, FoundCheckpoint};
 use clap::Args;
-use files::{Files, lock};
+use files::Files;
 use gradient_transport::{measured, route};
 use gradscale::{
     Difference, MemoryReport,
@@ -31,42 +34,63 @@ use gradscale::{
     gradscale_core::stats::Detail,
 };
 use history::History;
-use indicatif::ProgressBar;
 use log::Log;
 pub(crate) use plan::Plan;
+use serde_json::{Value, json};
 use signals::{Signal, Signals};
 use std::{
-    fs::File,
+    fs,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
 };
 use times::Times;
 
+/// Files that are written again after each checkpoint.
+const PAGES: [&str; 1] = ["report.html"];
+
 /// `gradscale train`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = FILES)]
+#[command(after_help = SHORT_HELP, after_long_help = FILES)]
 pub struct Train {
     #[command(flatten)]
     plan: Plan,
-    /// Resumes from the last intact checkpoint in this directory, with all settings of that training. --iters,
-    /// --checkpoint-every, --device and --threads can be changed.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half", "micro_batches", "exchange", "batch_norm"])]
+    /// Resumes a training with all its settings
+    ///
+    /// Resumes from the last intact checkpoint in this directory. --iters, --checkpoint-every, --device and --threads
+    /// can be changed.
+    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR", conflicts_with_all = ["out", "task", "network", "data", "method", "batch", "width", "lr", "optimizer", "schedule", "weight_decay", "clip", "pixels", "seed", "eval_every", "size", "crop", "ignore", "label", "languages", "pieces", "tokens", "window", "skip_broken", "features", "memory", "amp", "keep_f32", "half", "micro_batches", "exchange", "batch_norm"])]
     resume: Option<PathBuf>,
-    /// Directory for checkpoints and log [default: the first of train-1, train-2, … that does not exist]
-    #[arg(long, value_name = "DIR")]
+    /// Passes over the training data, instead of --iters
+    #[arg(long, help_heading = heading::TRAINING, value_name = "N", conflicts_with_all = ["iters", "resume"], value_parser = epochs)]
+    epochs: Option<f64>,
+    /// Prints JSON for scripts
+    ///
+    /// One line on the standard output; text goes to the standard error.
+    #[arg(long, help_heading = heading::RESULTS)]
+    json: bool,
+    /// Directory for the results [default: a new one, train-N]
+    ///
+    /// It receives checkpoints, log and report [default: the first of train-1, train-2, … that does not exist]
+    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// TOML file with options of this command, for example iters = 600. Options of the command line override it.
-    #[arg(long, value_name = "FILE")]
+    /// TOML file with options of this command
+    ///
+    /// For example iters = 600. Options of the command line override it.
+    #[arg(long, help_heading = heading::RESULTS, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Ends a training of several ranks after this time without an answer from a rank, which may have died or hang.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, hide_short_help = true, help_heading = heading::DEVICE, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     rank_timeout: u64,
-    /// Prints, after 13 steps, the time of every kernel launch by the device's clock, with memory traffic, arithmetic
-    /// and share of the step. During five steps launches run one after another; results are the same.
-    #[arg(long)]
+    /// Prints the time of every kernel launch after 13 steps
+    ///
+    /// Times are by the device's clock, with memory traffic, arithmetic and share of the step. During five steps launches
+    /// run one after another; results are the same.
+    #[arg(long, help_heading = heading::RESULTS)]
     times: bool,
 }
+
+const SHORT_HELP: &str = "Files and all options: gradscale train --help";
 
 const FILES: &str = "Files:
   checkpoint-N.safetensors   the last two: settings, masters, optimizer, scales, running statistics, position in the
@@ -94,12 +118,26 @@ pub fn run(arguments: &Train) -> Result<ExitCode, Failure> {
 
 fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     let (out, given) = (arguments.out.as_deref(), &arguments.plan);
+    output::set_json(arguments.json);
     let mut fresh = given.fresh();
     let (setup, network) = fresh.setup.for_data();
     fresh.setup = setup;
-    let plan = fresh.begun(group)?;
-    let data = load(&plan, group)?;
-    let (plan, batch) = plan.with_data(&*data, given)?;
+    let (plan, data, batch) = match arguments.epochs {
+        Some(epochs) => {
+            // The number of steps follows from the data, which do not depend on it.
+            let data = load(&fresh, group)?;
+            let (mut plan, batch) = fresh.with_data(&*data, given)?;
+            plan.iters = Some(steps_of_epochs(epochs, data.counts()[0], plan.setup.batch()));
+            group.check_equal("--epochs", &epochs.to_string())?;
+            (plan.begun(group)?, data, batch)
+        }
+        None => {
+            let plan = fresh.begun(group)?;
+            let data = load(&plan, group)?;
+            let (plan, batch) = plan.with_data(&*data, given)?;
+            (plan, data, batch)
+        }
+    };
     if group.rank() == 0 {
         let notes = network.iter().chain(&batch);
         notes.into_iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
@@ -110,6 +148,12 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     }
     let mut run = plan.open(&*data, true, group)?;
     route(&*run, group)?;
+    if group.rank() == 0 {
+        let described = Description::from_dataset(&*data);
+        let about = format!("{}, by {}", described.title(&plan.setup), plan.method);
+        let passes = described.passes(&plan.setup, plan.iters());
+        output::print(&(layout::fit(&about, layout::width()) + &layout::fit(&passes, layout::width())))?;
+    }
     let plan = &measured(&plan, &*run, group)?;
     if plan.trace.is_some() {
         run.observe_operands();
@@ -139,7 +183,7 @@ struct Here {
     found: FoundCheckpoint,
     damaged: Vec<(PathBuf, Failure)>,
     checkpoints: Checkpoints,
-    lock: File,
+    claim: Claim,
 }
 
 impl Here {
@@ -151,23 +195,31 @@ impl Here {
         if checkpoints.list()?.is_empty() {
             return Err(Failure::file(directory, "no checkpoint to resume from"));
         }
-        let lock = lock(directory)?;
+        let claim = Claim::continued(directory, &PAGES)?;
         let (found, damaged) = checkpoints.newest()?;
-        Ok(Self { found, damaged, checkpoints, lock })
+        Ok(Self { found, damaged, checkpoints, claim })
     }
 }
 
 fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
+    output::set_json(arguments.json);
     let given = &arguments.plan;
     let here = (group.rank() == 0).then(|| Here::look(directory)).transpose()?;
     let found = FoundCheckpoint::shared(here.as_ref().map(|here| &here.found), group)?;
+    let plan = found.plan()?.resumed(given)?;
+    let (iteration, iters, asked) = (found.iteration, plan.iters(), plan.iters.is_some());
+    if let Some(fewer) = given.iters.filter(|&asked| asked < iteration) {
+        let cause = format!("has {iteration} steps already, more than the {fewer} asked for");
+        return Err(Failure::plain(&format!("{} {cause}", directory.display())));
+    }
+    let is_reported = here.is_some() && iteration >= iters && has_report_of(directory, iteration);
+    if group.broadcast_from_rank0(&[u8::from(is_reported)])? == [1] {
+        return here.map_or(Ok(ExitCode::SUCCESS), |here| complete(directory, &found, here, iters));
+    }
     if given.setup.device.is_none() {
         found.check_device()?;
     }
-    let plan = found.plan()?.resumed(given)?;
-    let asked = plan.iters.is_some();
     let plan = plan.begun(group)?;
-    let (iteration, iters) = (found.iteration, plan.iters());
     let data = load(&plan, group)?;
     let plan = plan.with_same_data(&*data)?;
     let mut run = plan.open(&*data, false, group)?;
@@ -185,12 +237,8 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
     let times = arguments.times.then(|| Times::begin(&mut *run, left)).transpose()?;
     let mut recorder = Recorder::new(&plan.method, plan.seed, iters, data.classes());
     let (mut files, mut scores) = (None, None);
-    if let Some(Here { damaged, checkpoints, lock, .. }) = here {
-        for (path, error) in damaged {
-            let aside = output::set_aside(&path)?;
-            let instead = format!("renamed to {}; resuming from {} instead", aside.display(), found.path.display());
-            output::warn(&error.hint(&instead));
-        }
+    if let Some(Here { damaged, checkpoints, claim, .. }) = here {
+        set_damaged_aside(damaged, &found)?;
         let (log, entries) = Log::resume(&directory.join("log.jsonl"), iteration, &found.history()?)?;
         output::print(&format!("{}\n", announcement(&found.path, iteration, iters, asked)))?;
         // The one that was killed may not have come to it.
@@ -202,7 +250,7 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
         entries.iter().for_each(|entry| recorder.restore(entry));
         scores = entries.last().and_then(|entry| entry.scores.clone());
         let board = tensorboard::Writer::create(&directory.join("tensorboard"), iteration)?;
-        files = Some(Files { directory: directory.to_owned(), log, board, trace, checkpoints, lock });
+        files = Some(Files { directory: claim, log, board, trace, checkpoints });
     }
     if plan.trace.is_some() && iteration < iters {
         run.observe_operands();
@@ -215,6 +263,48 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
         training.report(scores, memory)?;
     }
     training.run(iteration)
+}
+
+/// Renames damaged checkpoints, and says which one is used instead.
+fn set_damaged_aside(damaged: Vec<(PathBuf, Failure)>, found: &FoundCheckpoint) -> Result<(), Failure> {
+    for (path, error) in damaged {
+        let aside = output::set_aside(&path)?;
+        let instead = format!("renamed to {}; resuming from {} instead", aside.display(), found.path.display());
+        output::warn(&error.hint(&instead));
+    }
+    Ok(())
+}
+
+/// Answers a resume of a training that has all its steps and their report: nothing is written, unless the log is damaged.
+fn complete(directory: &Path, found: &FoundCheckpoint, here: Here, iters: u64) -> Result<ExitCode, Failure> {
+    set_damaged_aside(here.damaged, found)?;
+    let (_, entries) = Log::resume(&directory.join("log.jsonl"), found.iteration, &found.history()?)?;
+    let report = directory.join("report.html");
+    output::print(&format!("{}\n{}\n", announcement(&found.path, found.iteration, iters, true), report.display()))?;
+    output::print_json(&summary(directory, iters, entries.last(), &[]))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Mark at the end of a report: the number of steps that it covers.
+fn report_mark(iteration: u64) -> String {
+    format!("<!-- gradscale train: step {iteration} -->\n")
+}
+
+/// Returns true if the report of a directory covers the steps until `iteration`.
+fn has_report_of(directory: &Path, iteration: u64) -> bool {
+    fs::read(directory.join("report.html")).is_ok_and(|page| page.ends_with(report_mark(iteration).as_bytes()))
+}
+
+/// Returns the result of a training for `--json`; `last` is its last step.
+fn summary(directory: &Path, iters: u64, last: Option<&LogEntry>, doubts: &[String]) -> Value {
+    let iteration = last.map_or(0, |entry| entry.iteration);
+    let checkpoint = Checkpoints::new(directory).path(iteration);
+    json!({
+        "directory": directory, "report": directory.join("report.html"), "checkpoint": checkpoint,
+        "complete": iteration >= iters, "iteration": iteration, "iterations": iters,
+        "loss": last.map(|entry| entry.loss), "scores": last.and_then(|entry| entry.scores.as_ref()),
+        "doubts": doubts,
+    })
 }
 
 /// Returns the line that announces a resume. `asked` is false if the checkpoint's version did not record the number of
@@ -249,34 +339,46 @@ impl Training<'_> {
     /// Runs the steps after `iteration`, until the last step or a signal.
     fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
         let iters = self.plan.iters();
-        if let Some(Files { directory, .. }) = self.files.as_ref().filter(|_| self.group.size() > 1) {
+        if let Some(directory) = self.directory().filter(|_| self.group.size() > 1) {
             self.signals.answer(&format!(
                 "stopping: the step is finished and saved if the launcher waits long enough (mpirun waits 1 s; --mca \
                  odls_base_sigkill_timeout N sets N s); {}",
                 go_on(directory)
             ));
         }
-        let bar = if self.files.is_some() { output::progress(iters) } else { ProgressBar::hidden() };
-        let bar = bar.with_position(iteration);
+        let progress = if self.files.is_some() { Progress::new(iters) } else { Progress::hidden() };
+        let progress = progress.with_position(iteration);
+        let mut last = None;
         for iteration in iteration + 1..=iters {
-            if let Some(signal) = self.step(iteration, &bar)? {
-                bar.finish_and_clear();
+            let (entry, signal) = self.step(iteration, &progress)?;
+            if let Some(signal) = signal {
+                progress.finish_and_clear();
                 let done = format!("stopped and saved after step {iteration} of {iters}");
-                if let Some(Files { directory, .. }) = &self.files {
+                if let Some(directory) = self.directory() {
                     output::warn(&Failure::file(directory, done).hint(&go_on(directory)));
+                    output::print_json(&summary(directory, iters, Some(&entry), &self.recorder.record().doubts))?;
                 }
                 return Ok(signal.exit_code());
             }
+            last = Some(entry);
         }
-        bar.finish_and_clear();
-        if let Some(Files { directory, .. }) = &self.files {
-            output::print(&format!("{}{}\n", said(self.group), directory.display()))?;
+        progress.finish_and_clear();
+        if let Some(directory) = self.directory() {
+            let next = next_command(self.plan.setup.task(), &Checkpoints::new(directory).path(iters));
+            let report = directory.join("report.html");
+            output::print(&format!("{}page: {}\nnext: {next}\n", said(self.group), report.display()))?;
+            output::print_json(&summary(directory, iters, last.as_ref(), &self.recorder.record().doubts))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs one step. Returns a signal if one was received before the last step.
-    fn step(&mut self, iteration: u64, bar: &ProgressBar) -> Result<Option<Signal>, Failure> {
+    /// Returns the directory of the training on rank 0; `None` on other ranks.
+    fn directory(&self) -> Option<&Path> {
+        self.files.as_ref().map(|files| files.directory.path.as_path())
+    }
+
+    /// Runs one step. Returns its log entry, and a signal if one was received before the last step.
+    fn step(&mut self, iteration: u64, progress: &Progress) -> Result<(LogEntry, Option<Signal>), Failure> {
         // The log at a checkpoint must cover the sites of all steps before it.
         let sampled = self.recorder.samples(iteration) || self.plan.saves(iteration);
         self.run.observe(if sampled || self.plan.trace.is_some() { Detail::Full } else { Detail::Counts });
@@ -287,8 +389,8 @@ impl Training<'_> {
         let outcome = self.run.step()?;
         let seconds = start.elapsed().as_secs_f64();
         let table = self.times.as_mut().map(|times| times.after(&mut *self.run, seconds)).transpose()?.flatten();
-        bar.set_message(format!("loss {:.4}", outcome.loss));
-        bar.inc(1);
+        progress.set_message(format!("loss {:.4}", outcome.loss));
+        progress.inc(1);
         // Asked for once, so that the log of this step and its checkpoint agree; by all ranks, so that they do.
         let signal = self.signals.received_by(self.group)?.filter(|_| iteration < self.plan.iters());
         let (sampled, saves) = (sampled || signal.is_some(), self.plan.saves(iteration) || signal.is_some());
@@ -323,15 +425,15 @@ impl Training<'_> {
             self.report(entry.scores.clone(), memory)
         };
         let kept = keep();
-        kept.map_err(|error: Failure| match &self.files {
-            Some(Files { directory, .. }) => error.hint(&go_on(directory)),
+        kept.map_err(|error: Failure| match self.directory() {
+            Some(directory) => error.hint(&go_on(directory)),
             None => error,
         })?;
         if self.files.is_none() {
-            return Ok(signal);
+            return Ok((entry, signal));
         }
         if let Some(table) = table {
-            bar.suspend(|| output::print(&table))?;
+            progress.suspend(|| output::print(&table))?;
         }
         for (on, scores) in [(On::Validation, &entry.validation), (On::Test, &entry.scores)] {
             if let Some(scores) = scores {
@@ -339,12 +441,12 @@ impl Training<'_> {
                 let words = Metrics::words(scores.iter());
                 let loss = self.recorder.record().mean_loss();
                 let loss = loss.map_or_else(|| MISSING_VALUE.to_owned(), |loss| format!("{loss:.4}"));
-                let line = format!("step {iteration}: loss {loss}, {words} on {on} {examples}\n");
-                bar.suspend(|| output::print(&line))?;
+                let line = format!("step {iteration}: loss {loss}, {words} on {on} {examples}");
+                progress.suspend(|| output::print(&layout::fit(&line, layout::width())))?;
             }
         }
-        sanity_checks::say(bar, &self.plan.method, &self.recorder.news());
-        Ok(signal)
+        sanity_checks::say(progress, &self.plan.method, &self.recorder.news());
+        Ok((entry, signal))
     }
 
     /// Writes the report of the training so far, with samples if there are scores.
@@ -354,7 +456,7 @@ impl Training<'_> {
             let samples = self.run.samples()?;
             self.recorder.finish(scores, samples, memory, &self.run.unchanged()?);
         }
-        let Some(Files { directory, .. }) = &self.files else { return Ok(()) };
+        let Some(directory) = self.directory() else { return Ok(()) };
         let path = directory.join("report.html");
         let (plan, origin, described) = (self.plan, Origin::here(), Description::from_dataset(self.data));
         let report = Report {
@@ -362,14 +464,28 @@ impl Training<'_> {
             subject: plan.setup.subject(plan.pixels),
             about: "",
             circumstances: described.circumstances(&plan.setup, plan.pixels, plan.iters(), &[plan.seed], &origin),
+            notice: None,
             methods: vec![&plan.method],
             runs: &[self.recorder.record()],
             data: Some(self.data),
             origin: &origin,
             arguments: serde_json::to_value(plan).map_err(|error| Failure::file(&path, error))?,
         };
-        output::write(&path, report.html().as_bytes())
+        let page = report.html() + &report_mark(self.recorder.record().loss.len() as u64);
+        output::write(&path, page.as_bytes())
     }
+}
+
+/// Returns the command that applies a checkpoint to what its task reads.
+fn next_command(task: Task, checkpoint: &Path) -> String {
+    let input = match task {
+        Task::Segnet | Task::Classify | Task::Detect => " IMAGE",
+        Task::Speech => " RECORDING.wav",
+        Task::Translate => " LINES.txt",
+        Task::Language => " --prompt TEXT",
+        Task::Generate => "",
+    };
+    output::command("predict", checkpoint) + input
 }
 
 /// Returns a line with the number of ranks and the bytes sent; empty for a single rank.
@@ -395,32 +511,5 @@ fn go_on(directory: &Path) -> String {
 
 /// Returns the command line that resumes the training, quoted for a shell.
 fn resume_command(directory: &Path) -> String {
-    let program = std::env::args_os().next().unwrap_or_else(|| "gradscale".into());
-    // A name must not pass for an option.
-    let dashed = directory.as_os_str().as_encoded_bytes().starts_with(b"-");
-    let directory = if dashed { Path::new(".").join(directory) } else { directory.to_owned() };
-    format!("{} train --resume {}", quoted(&program.to_string_lossy()), quoted(&directory.to_string_lossy()))
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:+@%=,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_can_be_pasted() {
-        assert_eq!(quoted("runs/a-1"), "runs/a-1");
-        assert_eq!(quoted("my run"), "'my run'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
-        assert!(resume_command(Path::new("-x")).ends_with("train --resume ./-x"));
-    }
+    output::command("train --resume", directory)
 }

@@ -3,6 +3,7 @@
 use crate::{
     Failure,
     data::Fingerprint,
+    help::{Completed, heading, methods},
     optimizer::Schedule,
     rule_versions,
     setup::Setup,
@@ -26,68 +27,76 @@ pub(crate) struct Plan {
     #[command(flatten)]
     #[serde(flatten)]
     pub(crate) setup: Setup,
-    /// Precision and scaling; `gradscale compare --help` lists the methods.
-    #[arg(long, value_name = "METHOD", default_value = "gs")]
+    /// Precision and scaling; compare --help lists them
+    #[arg(long, value_name = "METHOD", default_value = "gs", value_parser = Completed::<String>::new(methods), hide_possible_values = true, help_heading = heading::PRECISION)]
     pub(super) method: String,
     /// Default history of the method's sites.
     #[arg(skip = rule_versions::CURRENT_HISTORY.to_owned())]
     #[serde(default = "before")]
     history: String,
-    /// Divisor of the summed losses: a number of pixels or images, or `batch` for the labelled ones of the batch.
-    /// Learning rate, weight decay and --clip are given for a mean over the batch and are adapted to another divisor,
-    /// so that training in f32 stays the same.
-    #[arg(long, value_name = "N|batch", default_value = "batch")]
+    /// Divisor of the summed losses: a number, or batch
+    ///
+    /// A number of pixels or images, or `batch` for the labelled ones of the batch. Learning rate, weight decay and
+    /// --clip are given for a mean over the batch and are adapted to another divisor, so that training in f32 stays the
+    /// same.
+    #[arg(long, help_heading = heading::PRECISION, value_name = "N|batch", default_value = "batch")]
     pub(super) pixels: LossDivisor,
-    /// Seed of first weights, order of the data and flips of images.
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    /// Seed of weights, order and flips
+    #[arg(long, help_heading = heading::TRAINING, value_name = "S", default_value_t = 0)]
     pub(super) seed: u64,
-    /// Evaluates on a validation set every N steps: a set named val next to test, or else every tenth training image,
-    /// which is held out. The final evaluation uses the test set. 0: only the final evaluation.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    /// Steps between evaluations; 0: only the final one
+    ///
+    /// Evaluates on a validation set: a set named val next to test, or else every tenth training image, which is held
+    /// out. The final evaluation uses the test set.
+    #[arg(long, help_heading = heading::TRAINING, value_name = "N", default_value_t = 0)]
     pub(super) eval_every: u64,
     /// Divides every batch into N micro-batches whose f16 gradients are summed exactly, so that results do not depend
     /// on the number of ranks of `mpirun -n 4 gradscale train` [default: one for each rank]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MICRO_BATCHES)))]
+    #[arg(long, hide_short_help = true, help_heading = heading::DEVICE, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MICRO_BATCHES)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) micro_batches: Option<u32>,
     /// Sum of the gradients of all ranks: exact sums f16 values, with the same bits for any number of ranks; fast sums
     /// in f32 with MPI or NCCL [default: exact with --micro-batches, or else the faster one at the start of the
     /// training]
-    #[arg(long, value_name = "exact|fast")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DEVICE, value_name = "exact|fast")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange: Option<Named<ReduceMode>>,
     /// Overlap of gradient communication with the backward pass of a rank's last micro-batch: on, off, or the number of
     /// weights in a bucket. Results are the same.
-    #[arg(long, value_name = "on|off|N")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DEVICE, value_name = "on|off|N")]
     #[serde(skip)]
     pub(super) overlap: Option<Named<Overlap>>,
     /// Images over which batch norm computes mean and variance: rank, each micro-batch; or world, all ranks together.
     /// World needs one micro-batch per rank, and results depend on the number of ranks [default: rank]
-    #[arg(long, value_name = "rank|world")]
+    #[arg(long, hide_short_help = true, help_heading = heading::DEVICE, value_name = "rank|world")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) batch_norm: Option<Named<BatchNormScope>>,
     /// Shards the optimizer over the ranks (ZeRO stage 1): each stores the state of some weights. Results and
     /// checkpoints are the same, but more bytes are sent.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = heading::DEVICE)]
     #[serde(skip)]
     pub(super) shard_optimizer: bool,
-    /// Total number of training steps, including steps before a resume [default: 400]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Training steps in all, with those before a resume [default: 400]
+    #[arg(long, help_heading = heading::TRAINING, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) iters: Option<u64>,
     /// Steps between checkpoints; 0: only at the end [default: 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, help_heading = heading::RESULTS, value_name = "N")]
     pub(super) checkpoint_every: Option<u64>,
-    /// Number of CPU threads; 0: one for each core. Results do not depend on it. [default: 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=4096))]
+    /// Number of CPU threads; 0: one for each core [default: 0]
+    ///
+    /// Results do not depend on it.
+    #[arg(long, help_heading = heading::DEVICE, value_name = "N", value_parser = clap::value_parser!(u16).range(..=4096))]
     pub(super) threads: Option<u16>,
-    /// File with the first weights: a checkpoint of the same network, or a PyTorch model as a safetensors file of its
-    /// state_dict. Its modules must have the names that `gradscale plan` lists, without the network's name
+    /// First weights: a checkpoint or a PyTorch model
+    ///
+    /// A checkpoint of the same network, or a PyTorch model as a safetensors file of its state_dict. Its modules must have the names that `gradscale plan` lists, without the network's name
     /// (encoder.conv1.weight). Layers that a PyTorch model lacks are initialised as usual.
-    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    #[arg(long, help_heading = heading::TRAINING, value_name = "FILE", conflicts_with = "resume")]
     pub(super) weights: Option<PathBuf>,
-    /// Records the statistics of every cast site in every step to a new file, for `gradscale replay`. Steps take
-    /// longer.
-    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    /// Records every step to a new file, for gradscale replay
+    ///
+    /// The file has the statistics of every cast site. Steps take longer.
+    #[arg(long, help_heading = heading::RESULTS, value_name = "FILE", conflicts_with = "resume")]
     pub(super) trace: Option<PathBuf>,
     /// Names and sizes of the files of the data set; `None` for synthetic data and in checkpoints of earlier versions.
     #[arg(skip)]

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the step is finished and saved; a second one ends at once.
+//! Ctrl-C and SIGTERM: the step is finished, and what there is is saved; a second one ends at once.
 
 use crate::{Failure, output};
 use gradscale::distributed::Group;
@@ -24,7 +24,7 @@ pub struct Signals {
     received: Arc<AtomicUsize>,
 }
 
-/// Signal that ends a training before its last step.
+/// Signal that ends a training or a comparison before its last step.
 #[derive(Clone, Copy, Debug)]
 pub struct Signal(usize);
 
@@ -55,6 +55,11 @@ impl Signals {
             }
             output::warn(&text);
         });
+    }
+
+    /// Returns the signal that this process received, if there was one.
+    pub fn received(&self) -> Option<Signal> {
+        Some(Signal(self.received.load(Ordering::Relaxed))).filter(|signal| signal.0 != 0)
     }
 
     /// Returns the signal that any rank received; all ranks get the same one.

@@ -1,0 +1,109 @@
+//! Directories of results: one process at a time writes to one, and no file of somebody else is replaced.
+
+use crate::Failure;
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{ErrorKind, Read},
+    path::{Path, PathBuf},
+};
+
+/// Marks of files that this program has written, one of which is near the start of each page and table. The first two
+/// are of pages, the second of which earlier versions wrote without the first.
+const MARKS: [&str; 3] =
+    ["<meta name=\"generator\" content=\"gradscale", "<p class=\"brand\">gradscale</p>", "<!-- gradscale"];
+
+/// Number of bytes in which a mark is searched. The style sheet of a page comes before its second mark and has 10 kB.
+const SEARCHED_BYTES: u64 = 1 << 16;
+
+/// Directory for results that this process has locked.
+#[derive(Debug)]
+pub struct Claim {
+    /// Path of the directory, as the user gave it.
+    pub path: PathBuf,
+    /// Lock file, which the system releases when the process ends.
+    _lock: File,
+}
+
+impl Claim {
+    /// Locks a directory that has results, to continue them.
+    ///
+    /// # Errors
+    /// A directory in which another process writes, or whose `pages` somebody else wrote.
+    pub fn continued(path: &Path, pages: &[&str]) -> Result<Self, Failure> {
+        let lock = lock(path)?;
+        pages.iter().try_for_each(|page| check_own(&path.join(page)))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+}
+
+/// Creates and locks the directory for results: the requested one, or the first of STEM-1, STEM-2 … that is not there.
+/// A file of `pages` in it must be one of this program.
+///
+/// # Errors
+/// A directory that has other pages, in which another process writes, or that cannot be made.
+pub fn claim(asked: Option<&Path>, stem: &str, pages: &[&str]) -> Result<Claim, Failure> {
+    Claim::continued(&directory(asked, stem)?, pages)
+}
+
+/// Checks that a directory has no results of an earlier run. The caller has locked it, because another process may have
+/// written them just before.
+///
+/// # Errors
+/// A file with this path.
+pub fn check_absent(results: &Path) -> Result<(), Failure> {
+    if results.exists() {
+        return Err(Failure::file(results, "exists already; choose another directory for --out"));
+    }
+    Ok(())
+}
+
+fn directory(asked: Option<&Path>, stem: &str) -> Result<PathBuf, Failure> {
+    if let Some(path) = asked {
+        fs::create_dir_all(path).map_err(|error| Failure::file(path, error))?;
+        return Ok(path.to_owned());
+    }
+    for number in 1u32.. {
+        let path = PathBuf::from(format!("{stem}-{number}"));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Failure::file(&path, error)),
+        }
+    }
+    Err(Failure::at(stem, "too many directories of this name; choose one with --out"))
+}
+
+/// Locks a directory for one process. The system releases the lock when the process ends, even after a crash.
+///
+/// # Errors
+/// A lock that another process holds, or a directory that cannot be written to.
+pub fn lock(directory: &Path) -> Result<File, Failure> {
+    let path = directory.join("lock");
+    // Without truncation: a file of this name may be somebody else's.
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| Failure::file(&path, error))?;
+    file.try_lock().map_err(|_| {
+        let cause = "another gradscale is writing to this directory; wait for it or choose another --out";
+        Failure::file(directory, cause)
+    })?;
+    Ok(file)
+}
+
+/// Checks that a file can be replaced: it does not exist, is empty, or has a mark of this program.
+///
+/// # Errors
+/// A file that somebody else wrote, or that cannot be read.
+pub fn check_own(path: &Path) -> Result<(), Failure> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::file(path, error)),
+    };
+    let mut start = Vec::new();
+    file.take(SEARCHED_BYTES).read_to_end(&mut start).map_err(|error| Failure::file(path, error))?;
+    let start = String::from_utf8_lossy(&start);
+    if start.is_empty() || MARKS.iter().any(|mark| start.contains(mark)) {
+        return Ok(());
+    }
+    Err(Failure::file(path, "exists already and is not a file of gradscale; choose another place with --out"))
+}
