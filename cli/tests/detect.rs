@@ -217,7 +217,7 @@ fn what_is_left_out_is_said() {
     annotate(&at.join("data/Annotations/2.xml"), [80, 60], &[("red", [5, 5, 5, 20]), ("red", [0, 1, 81, 60])]);
     fs::write(at.join("data/Annotations/4.xml"), "<annotation>").expect("a file");
     let (out, error) = done(at, &format!("train {SMALL} --iters 1 --skip-broken --out run"));
-    assert!(error.contains("skipped: ") && error.contains("2.xml: line 3: the box of red has no area"), "{error}");
+    assert!(error.contains("left out: ") && error.contains("2.xml: line 3: the box of red has no area"), "{error}");
     assert!(error.contains("4.xml: invalid XML: "), "{error}");
     // Seven pictures, one of which has one box.
     assert!(out.contains("13 boxes of 2 classes"), "{out}");

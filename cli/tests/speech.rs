@@ -126,7 +126,7 @@ fn what_cannot_be_used_says_why_in_one_line() {
     // On request such recordings are skipped.
     let arguments = ["train", "--task", "speech", "--data", "cut", "--iters", "1", "--batch", "2", "--skip-broken"];
     let (code, _, error) = gradscale(at, &[&arguments[..], &["--width", "2", "--out", "skipped"]].concat());
-    assert!(code == Some(0) && error.contains("skipped: ") && error.contains("1_voice_0.wav"), "{error}");
+    assert!(code == Some(0) && error.contains("left out: ") && error.contains("1_voice_0.wav"), "{error}");
     fs::rename(one("cut"), at.join("cut/recordings/first.wav")).expect("a file");
     let error = train("cut");
     assert!(

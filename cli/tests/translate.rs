@@ -173,8 +173,11 @@ fn what_cannot_be_used_says_why_in_one_line() {
     fs::write(odd.join("train.de.gz"), gzip(&format!("rot\nHund\n{other}"))).expect("a file");
     let (code, out, error) = with("odd", &["--out", "left", "--pieces", "64"]);
     assert!(code == Some(0) && out.contains("odd: 60 pairs, en-de"), "{out}{error}");
-    assert!(error.contains("skipped: 1 of 62 pairs of the training set, empty in one language"), "{error}");
-    assert!(error.contains("skipped: 1 of 62 pairs of the training set, longer than 64 tokens"), "{error}");
+    assert!(
+        error.starts_with("gradscale: left out: 1 of 62 pairs of the training set, empty in one language; "),
+        "{error}"
+    );
+    assert!(error.contains("; 1 of 62 pairs of the training set, longer than 64 tokens"), "{error}");
     fs::write(odd.join("train.en"), "\n\n").expect("a file");
     fs::write(odd.join("train.de.gz"), gzip("\n\n")).expect("a file");
     assert!(train("odd", &[]).ends_with("odd: no sentences for training: 2 of 2 are empty in one language"));

@@ -3,7 +3,7 @@
 use crate::refused;
 use gradscale::boxes::Corners;
 use gradscale_cli::data::{Boxed, DataError, DataOptions, Pictured};
-use image::{Rgb, RgbImage};
+use image::{DynamicImage, ImageEncoder as _, Rgb, RgbImage, codecs::jpeg::JpegEncoder};
 use std::fs;
 use tempfile::TempDir;
 
@@ -205,6 +205,47 @@ fn parts_are_found_in_every_layout() {
         assert_eq!(boxes(&data, data.validation.as_deref().expect(layout)), expected(&BOXES[6..8]), "{layout}");
         assert_eq!(boxes(&data, &data.test), expected(&BOXES[8..]), "{layout}");
     }
+}
+
+/// A JPEG of 80 × 60 that is shown with an EXIF orientation.
+fn turned(dir: &TempDir, name: &str, orientation: u8) {
+    let exif = [b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", &[orientation, 0, 0, 0, 0, 0, 0, 0][..]].concat();
+    let mut bytes = Vec::new();
+    let mut encoder = JpegEncoder::new(&mut bytes);
+    encoder.set_exif_metadata(exif).expect("metadata");
+    let pixels = DynamicImage::from(RgbImage::from_pixel(80, 60, Rgb([90, 120, 30])));
+    pixels.write_with_encoder(encoder).expect("memory");
+    write(dir, name, bytes);
+}
+
+/// The size in the annotation tells whether its boxes are those of the file or of the shown image.
+#[test]
+fn boxes_follow_turned_images() {
+    let with = |size: Option<[u32; 2]>, orientation: u8, corners: [u32; 4]| {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (name, corners) in BOXES {
+            image(&dir, &format!("{name}.png"));
+            write(&dir, &format!("{name}.xml"), xml("", name, corners));
+        }
+        fs::remove_file(dir.path().join("a0.png")).expect("a file");
+        turned(&dir, "a0.jpg", orientation);
+        let text = xml("", "a0", corners);
+        let own = "<size><width>80</width><height>60</height></size>";
+        let size = size.map(|[w, h]| format!("<size><width>{w}</width><height>{h}</height></size>"));
+        write(&dir, "a0.xml", text.replace(own, &size.unwrap_or_default()));
+        load(&dir).map(|data| data.train[0].truths[0].corners)
+    };
+    // Top left quarter in the file; a turn to the right moves it to the top right.
+    let quarter = [0, 0, 40, 30];
+    assert_eq!(with(Some([80, 60]), 6, quarter).expect("boxes"), [0.5, 0.0, 1.0, 0.5]);
+    assert_eq!(with(Some([80, 60]), 8, quarter).expect("boxes"), [0.0, 0.5, 0.5, 1.0]);
+    // Drawn on the shown image.
+    assert_eq!(with(Some([60, 80]), 6, [0, 0, 30, 40]).expect("boxes"), [0.0, 0.0, 0.5, 0.5]);
+    let unclear =
+        "the image is turned by its EXIF orientation, and nothing tells whether its boxes are; save it upright";
+    refused(with(Some([80, 60]), 3, quarter), "a0.xml", unclear);
+    refused(with(None, 6, quarter), "a0.xml", unclear);
+    refused(with(Some([80, 70]), 6, quarter), "a0.xml", "declares 70 × 80 (rows × columns), but the image has 80 × 60");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn idx_files_that_do_not_fit() {
         "train-labels-idx3-ubyte.gz",
         "label 2 in image 1 at row 0, column 0, which is not a class; the classes are 0, 1, 255",
     );
-    refused(packed_but("classes.tsv", b"\xff\xfe"), "classes.tsv", "UTF-8");
+    refused(packed_but("classes.tsv", b"id\tname\n0\tm\xfcll\n"), "classes.tsv", "line 2: not UTF-8 (byte 0xfc)");
     refused(packed_but("classes.tsv", b"id\tname\n0\ta\r\nx\nb\t\n"), "classes.tsv", "line 3: \"x\" for id");
     let dir = packed();
     put(&dir, "test-images-idx4-ubyte", &idx(&[1, 2, 1, 3], &[0; 6]));

@@ -404,10 +404,13 @@ fn lists_of_label_images() {
         check(layout, &dir, segmented(&dir, &DataOptions::default()), &want);
     }
     let dir = pairs("images", "labels", 6);
-    put(&dir, "train.txt", b"\xff\xfe0\0");
+    put(&dir, "train.txt", b"0\x00\n\x001\x00\n\x002\x00\n\x00");
     put(&dir, "test.txt", b"1\n");
     let refused = segmented(&dir, &DataOptions::default()).err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(refused.contains("train.txt: ") && refused.contains("UTF-16"), "{refused}");
+    assert!(
+        refused.contains("train.txt: ") && refused.contains("looks like UTF-16 without a byte order mark"),
+        "{refused}"
+    );
 }
 
 #[test]
