@@ -339,8 +339,9 @@ fn a_comparison_is_resumed() {
             assert!(child.try_wait().expect("a child").is_none(), "ended before the signal");
             sleep(Duration::from_millis(1));
         }
-        let second = gradscale(at, &[&arguments[..], &["--out", signal]].concat());
-        assert_eq!(second.code, Some(2));
+        // A resume looks for the lock before it reads data, so the first process is still at work.
+        let second = gradscale(at, &["compare", "--resume", signal]);
+        assert_eq!(second.code, Some(2), "{}", second.error);
         assert!(second.error.contains("another gradscale is writing to this directory"), "{}", second.error);
         send(signal, &child);
         let said = Said::from(child.wait_with_output().expect("a child"));
