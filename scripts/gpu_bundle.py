@@ -10,7 +10,7 @@ to copy. There: `FOLDER/run.sh --within 560`. Here again: `scripts/gpu_bundle/re
 docs/gpu and writes docs/gpu.md.
 
 Tests and programs are built in the profile `tested`. CUDA's benchmark times whole steps and the host's share of them, so
-it is a release build, which takes longer; with --quick it is not.
+it is built in the profile `measured`, which takes longer; with --quick it is not.
 """
 import argparse
 import json
@@ -108,7 +108,7 @@ def build_programs(names, is_quick):
             arguments += [word for target in targets for word in (f"--{kind}", target)]
         found = build(ordinary, "tested", arguments)
     if "cuda-bench" in names and not is_quick:
-        found |= build(["cuda-bench"], "release", ["-p", "gradscale-cuda", "--bench", "cuda"])
+        found |= build(["cuda-bench"], "measured", ["-p", "gradscale-cuda", "--bench", "cuda"])
     return found
 
 
@@ -160,7 +160,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--phases", nargs="+", metavar="PHASE", help="only what these phases need")
-    parser.add_argument("--quick", action="store_true", help="no release build")
+    parser.add_argument("--quick", action="store_true", help="no build in the profile measured")
     parser.add_argument("--arch", nargs="+", default=["90"], help="compute capabilities to compile kernels for")
     parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("GRADSCALE_DATA"))
     options = parser.parse_args()

@@ -8,14 +8,14 @@ steps=${1:-20}
 data=${GRADSCALE_DATA:?names the directory with camvid-90x120}/camvid-90x120
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-cargo build --release --quiet
+cargo build --profile measured --quiet -p gradscale-cli
 torch=none
 if python3 -c 'import torch' 2>/dev/null; then
     torch=$(python3 scripts/torch_segnet.py 16 12 90 120 "$steps")
 else
     echo "no baseline: pip install torch" >&2
 fi
-cargo run --release --quiet -- compare --data "$data" --batch 12 --iters "$steps" --methods fp32,fp16,gs --out "$out/run" >/dev/null
+cargo run --profile measured --quiet -p gradscale-cli -- compare --data "$data" --batch 12 --iters "$steps" --methods fp32,fp16,gs --out "$out/run" >/dev/null
 python3 - "$out/run/results.json" "$torch" <<'PYTHON'
 import json, sys
 results, torch = json.load(open(sys.argv[1])), sys.argv[2]
