@@ -322,6 +322,12 @@ fn json_for_scripts() {
     let checkpoint = train["checkpoint"].as_str().expect("a path");
     assert_eq!((&train["iteration"], &train["complete"]), (&6.into(), &true.into()), "{train}");
     assert!(train["scores"]["top_1"].is_number() && at.join(checkpoint).exists(), "{train}");
+    // The loss is the one of terminal and page, the mean of the last 20 steps: here of all.
+    let log = fs::read_to_string(at.join("t/log.jsonl")).expect("a log");
+    let losses =
+        log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["loss"].as_f64().expect("a loss"));
+    let mean = losses.sum::<f64>() / 6.0;
+    assert!((train["loss"].as_f64().expect("a loss") - mean).abs() < 1e-6, "{train}: {mean}");
     let compare =
         json(&[&["compare", "--json", "--iters", "2", "--methods", "fp32,gs", "--out", "c"], &small[..]].concat());
     let [compare] = &compare[..] else { panic!("{compare:?}") };

@@ -82,11 +82,15 @@ const LOSS_STEPS: usize = 20;
 impl Record {
     /// Returns the loss of the run so far, which terminal, table and page show: the mean of its last 20 steps.
     pub fn mean_loss(&self) -> Option<f64> {
-        // A step that was skipped may have no finite loss.
-        let last = self.loss[self.loss.len().saturating_sub(LOSS_STEPS)..].iter().filter(|loss| loss.is_finite());
-        let (count, sum) = last.fold((0u32, 0.0), |(count, sum), loss| (count + 1, sum + f64::from(*loss)));
-        (count > 0).then(|| sum / f64::from(count))
+        mean_of_last(&self.loss)
     }
+}
+
+/// Returns the mean of the last 20 losses; `None` if none of them is finite, as after steps that were skipped.
+pub fn mean_of_last(losses: &[f32]) -> Option<f64> {
+    let last = losses[losses.len().saturating_sub(LOSS_STEPS)..].iter().filter(|loss| loss.is_finite());
+    let (count, sum) = last.fold((0u32, 0.0), |(count, sum), loss| (count + 1, sum + f64::from(*loss)));
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// Returns no predictions, as in results for programs.

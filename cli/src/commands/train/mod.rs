@@ -17,7 +17,7 @@ use crate::{
     metrics::{MISSING_VALUE, Metrics},
     output::{self, Claim, Progress, layout},
     ranks,
-    record::{Description, GradientTraffic, LogEntry, Recorder},
+    record::{Description, GradientTraffic, LogEntry, Recorder, mean_of_last},
     report::Report,
     sanity_checks,
     setup::{epochs, steps_of_epochs},
@@ -281,7 +281,8 @@ fn complete(directory: &Path, found: &FoundCheckpoint, here: Here, iters: u64) -
     let (_, entries) = Log::resume(&directory.join("log.jsonl"), found.iteration, &found.history()?)?;
     let report = directory.join("report.html");
     output::print(&format!("{}\n{}\n", announcement(&found.path, found.iteration, iters, true), report.display()))?;
-    output::print_json(&summary(directory, iters, entries.last(), &[]))?;
+    let losses: Vec<f32> = entries.iter().map(|entry| entry.loss).collect();
+    output::print_json(&summary(directory, iters, entries.last(), (mean_of_last(&losses), &[])))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -295,14 +296,14 @@ fn has_report_of(directory: &Path, iteration: u64) -> bool {
     fs::read(directory.join("report.html")).is_ok_and(|page| page.ends_with(report_mark(iteration).as_bytes()))
 }
 
-/// Returns the result of a training for `--json`; `last` is its last step.
-fn summary(directory: &Path, iters: u64, last: Option<&LogEntry>, doubts: &[String]) -> Value {
+/// Returns the result of a training for `--json`; `last` is its last step, `loss` the one that terminal and page show.
+fn summary(directory: &Path, iters: u64, last: Option<&LogEntry>, (loss, doubts): (Option<f64>, &[String])) -> Value {
     let iteration = last.map_or(0, |entry| entry.iteration);
     let checkpoint = Checkpoints::new(directory).path(iteration);
     json!({
         "directory": directory, "report": directory.join("report.html"), "checkpoint": checkpoint,
         "complete": iteration >= iters, "iteration": iteration, "iterations": iters,
-        "loss": last.map(|entry| entry.loss), "scores": last.and_then(|entry| entry.scores.as_ref()),
+        "loss": loss, "scores": last.and_then(|entry| entry.scores.as_ref()),
         "doubts": doubts,
     })
 }
@@ -356,7 +357,7 @@ impl Training<'_> {
                 let done = format!("stopped and saved after step {iteration} of {iters}");
                 if let Some(directory) = self.directory() {
                     output::warn(&Failure::file(directory, done).hint(&go_on(directory)));
-                    output::print_json(&summary(directory, iters, Some(&entry), &self.recorder.record().doubts))?;
+                    output::print_json(&summary(directory, iters, Some(&entry), self.result()))?;
                 }
                 return Ok(signal.exit_code());
             }
@@ -367,9 +368,15 @@ impl Training<'_> {
             let next = next_command(self.plan.setup.task(), &Checkpoints::new(directory).path(iters));
             let report = directory.join("report.html");
             output::print(&format!("{}page: {}\nnext: {next}\n", said(self.group), report.display()))?;
-            output::print_json(&summary(directory, iters, last.as_ref(), &self.recorder.record().doubts))?;
+            output::print_json(&summary(directory, iters, last.as_ref(), self.result()))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the loss of the training so far, and what is doubtful about it.
+    fn result(&self) -> (Option<f64>, &[String]) {
+        let record = self.recorder.record();
+        (record.mean_loss(), &record.doubts)
     }
 
     /// Returns the directory of the training on rank 0; `None` on other ranks.
