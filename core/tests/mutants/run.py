@@ -209,8 +209,8 @@ def main():
         return
     if arguments.check:
         if faults := check(mutants, CORE / "src"):
-            sys.exit("\n".join(faults))
-        print(f"{len(mutants)} mutants can be made")
+            sys.exit("\n".join(faults) + f"\nFAILED: {len(faults)} mutants")
+        print(f"PASSED: {len(mutants)} mutants can be made")
         return
     if unknown := set(arguments.only or []) - {mutant.name for mutant in mutants}:
         sys.exit(f"no such mutant: {', '.join(sorted(unknown))}")
@@ -262,5 +262,6 @@ def main():
         sys.exit(1)
 
 
-if __name__ == "__main__":
+# Nothing needs to be fetched.
+if __name__ == "__main__" and "--fetch" not in sys.argv:
     main()
