@@ -3,7 +3,7 @@
 mod checkpoint;
 mod command;
 
-use command::{done, gradscale, last, saved};
+use command::{done, gradscale, last, saved, table};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -105,7 +105,8 @@ fn two_towers_train_only_with_a_scale_for_each_gradient() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     let arguments = ["compare", "--task", "classify", "--net", "towers", "--iters", "150", "--out", "results"];
-    let out = done(at, &[&arguments[..], &["--methods", "fp32,fp16,fixed:65536,dynamic,gs"]].concat());
+    done(at, &[&arguments[..], &["--methods", "fp32,fp16,fixed:65536,dynamic,gs"]].concat());
+    let out = table(at, "results");
     let results = fs::read_to_string(at.join("results/results.json")).expect("results");
     let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
     for run in results["runs"].as_array().expect("runs") {

@@ -113,7 +113,8 @@ fn comparing_shows_average_precision() {
     let directory = tempfile::tempdir().expect("a directory");
     let at = directory.path();
     pictures(&at.join("data"));
-    let (out, _) = done(at, &format!("compare {SMALL} --iters 4 --methods fp32,gs --eval-every 2 --out results"));
+    done(at, &format!("compare {SMALL} --iters 4 --methods fp32,gs --eval-every 2 --out results"));
+    let out = fs::read_to_string(at.join("results/table.md")).expect("a table");
     assert!(out.contains("| method | mAP % | mAP (area) % |") && !out.contains("accuracy"), "{out}");
     let results = fs::read_to_string(at.join("results/results.json")).expect("results");
     let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");
@@ -126,7 +127,8 @@ fn comparing_shows_average_precision() {
     }
     let (plan, _) = done(at, "plan --task detect --width 2");
     assert!(plan.contains("hard_negatives") && plan.contains("net.backbone.extra.0.10.1"), "{plan}");
-    let (out, _) = done(at, &format!("compare {SMALL} --network faster-rcnn --iters 2 --methods gs --out proposed"));
+    done(at, &format!("compare {SMALL} --network faster-rcnn --iters 2 --methods gs --out proposed"));
+    let out = fs::read_to_string(at.join("proposed/table.md")).expect("a table");
     assert!(out.contains("# Faster R-CNN (2 channels) on data") && out.contains("| method | mAP % |"), "{out}");
     let results = fs::read_to_string(at.join("proposed/results.json")).expect("results");
     let results: serde_json::Value = serde_json::from_str(&results).expect("JSON");

@@ -36,6 +36,11 @@ pub fn refused(directory: &Path, arguments: &[&str]) -> String {
     error.trim().to_owned()
 }
 
+/// The table of a comparison as Markdown: the terminal's is cut to its width.
+pub fn table(directory: &Path, out: &str) -> String {
+    fs::read_to_string(directory.join(out).join("table.md")).expect("a table")
+}
+
 /// The log of a training, a value for each step.
 pub fn log(directory: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(directory.join("log.jsonl")).expect("a log");
