@@ -136,7 +136,8 @@ fn levels_and_layers_are_kept() {
         let text = fs::read_to_string(at.join(name).join("results.json")).expect("results");
         serde_json::from_str::<Value>(&text).expect("JSON")
     };
-    let out = done(at, &format!("compare {SMALL} --iters 2 --methods fp32,gs --amp O2 --half mlp.linear1 --out c"));
+    done(at, &format!("compare {SMALL} --iters 2 --methods fp32,gs --amp O2 --half mlp.linear1 --out c"));
+    let out = fs::read_to_string(at.join("c/table.md")).expect("a table");
     assert!(out.contains("Mixed precision O2, mlp.linear1 in half."), "{out}");
     let results = json("c");
     assert_eq!((&results["arguments"]["amp"], &results["arguments"]["half"][0]), (&"O2".into(), &"mlp.linear1".into()));
@@ -230,10 +231,11 @@ fn loss_scales_by_the_names_of_those_who_have_them() {
         assert!(help.contains(named), "{help}");
     }
     assert!(!help.contains("{baselines}"));
-    let said = done(
+    done(
         at,
         &format!("compare {SMALL} --iters 40 --methods torch,dynamic:interval=steps/20,amax:history=16 --out compared"),
     );
+    let said = fs::read_to_string(at.join("compared/table.md")).expect("a table");
     for line in [
         "- torch: stands for dynamic:wgrad=half.",
         "- torch: never grows in this run: it needs 2000 clean steps, and the run has 40.",
