@@ -6,6 +6,7 @@ pub(crate) mod gradients;
 mod ranks;
 mod recorder;
 mod run_description;
+pub(crate) mod site_names;
 pub(crate) mod summary;
 pub(crate) mod verdict;
 

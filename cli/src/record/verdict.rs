@@ -14,10 +14,9 @@ mod words;
 pub use grade::{Grade, Judgement};
 pub use pairs::{Comparison, comparisons};
 
-use super::{Record, gradients::percent};
+use super::{Record, gradients::percent, site_names::shorten_names};
 use crate::{
     metrics::{Metric, Metrics},
-    report::text::short,
     setup::CHAOS,
     tasks::EvaluationBaseline,
 };
@@ -87,7 +86,7 @@ impl<'a> MethodResult<'a> {
         let names: Vec<&str> =
             self.runs.iter().take(1).flat_map(|run| &run.sites).map(|site| site.name.as_str()).collect();
         let at = names.iter().position(|name| *name == site);
-        let name = at.and_then(|at| short(&names).get(at).copied()).unwrap_or(site);
+        let name = at.and_then(|at| shorten_names(&names).get(at).copied()).unwrap_or(site);
         name.trim_end_matches("/dgrad").to_owned()
     }
 }

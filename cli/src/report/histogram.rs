@@ -8,11 +8,12 @@ use super::{
     series::extent,
     site,
     svg::Svg,
-    text::{brief, escape, percent, power, short},
+    text::{brief, escape, percent, power},
 };
 use crate::record::{
     Histogram,
     gradients::{Observed, Shares, ZONES, span, together, within},
+    site_names::shorten_names,
 };
 
 /// CSS classes of the colours of [`ZONES`].
@@ -53,7 +54,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     let methods: Vec<(&str, String)> = report.with_sites().collect();
     let cards =
         [card("<b>The same gradients under each method’s last scales</b>", &by_method(report, &sites, &methods))];
-    let short = short(&sites.iter().map(|(name, ..)| *name).collect::<Vec<_>>()).into_iter();
+    let short = shorten_names(&sites.iter().map(|(name, ..)| *name).collect::<Vec<_>>()).into_iter();
     let each: Vec<String> = sites
         .iter()
         .zip(short)

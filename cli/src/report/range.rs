@@ -7,9 +7,9 @@ use super::{
     plot::Plot,
     series::extent,
     site,
-    text::{escape, short},
+    text::escape,
 };
-use crate::record::{Record, SiteSeries};
+use crate::record::{Record, SiteSeries, site_names::shorten_names};
 
 /// Returns the HTML section of the report about the largest gradients and their distance from overflow.
 pub fn section_of(report: &Report<'_>) -> String {
@@ -26,7 +26,7 @@ pub fn section_of(report: &Report<'_>) -> String {
             let range = range(run);
             let cards = names
                 .iter()
-                .zip(short(&names))
+                .zip(shorten_names(&names))
                 .filter_map(|(name, short)| Some(card(&escape(short), &drawing(run, site(run, name)?, range, &class))));
             let skipped = run.skipped_at.len();
             let summary = format!("{}, seed {}: {skipped} skipped steps", escape(method), run.seed);

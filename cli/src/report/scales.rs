@@ -8,9 +8,9 @@ use super::{
     series::{extent, mean_and_spread, without_repeats},
     site,
     svg::Point,
-    text::{escape, power, short},
+    text::{escape, power},
 };
-use crate::record::{Record, SiteSeries};
+use crate::record::{Record, SiteSeries, site_names::shorten_names};
 
 /// Legend of the colours from the network's input to its loss.
 const INPUT_TO_LOSS: &str = "<i class=\"ramp\"></i>";
@@ -30,7 +30,7 @@ pub fn section_of(report: &Report<'_>) -> String {
         .collect();
     let over_time: Vec<String> = names
         .iter()
-        .zip(short(&names))
+        .zip(shorten_names(&names))
         .map(|(name, short)| card(&escape(short), &over_time(report, name, exponents(report, Unit::Exponent))))
         .collect();
     let lead = "By site, from the input to the loss: bars are mean ± standard deviation over time and seeds, thin \
@@ -64,7 +64,7 @@ fn exponents(report: &Report<'_>, unit: Unit) -> Axis {
 }
 
 fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, class: &str) -> String {
-    let mut rows = RowPlot::new(&short(names), range, "scale 2^α");
+    let mut rows = RowPlot::new(&shorten_names(names), range, "scale 2^α");
     for (other, class) in report.with_sites().filter(|(other, _)| super::threshold(other).is_none()) {
         let ends = |run: &Record| run.sites.first().and_then(|site| site.alpha.last()).copied();
         for alpha in report.runs_of(other).filter_map(ends) {

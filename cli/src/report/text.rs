@@ -56,16 +56,6 @@ pub fn brief(share: f64) -> String {
     }
 }
 
-/// Shortens names by a first part that all of those with parts share: `segnet.conv1` becomes `conv1`.
-pub fn short<'a>(names: &[&'a str]) -> Vec<&'a str> {
-    let mut first = names.iter().filter_map(|name| name.split_once('.')).map(|(part, _)| part);
-    let Some(part) = first.next().filter(|part| first.all(|other| other == *part)) else {
-        return names.to_vec();
-    };
-    let strip = |name: &&'a str| name.strip_prefix(part).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
-    names.iter().map(strip).collect()
-}
-
 /// Shortens a name to `longest` characters; keeps beginning and end, which tell more than the middle.
 pub fn fitted(name: &str, longest: usize) -> String {
     let count = name.chars().count();
@@ -87,9 +77,6 @@ mod tests {
         let shares = [0.0, 3e-8, 0.00002, 0.005, 0.05, 0.431, 0.996, 1.0];
         assert_eq!(shares.map(percent), ["0 %", "10⁻⁶ %", "0.002 %", "0.50 %", "5.0 %", "43 %", "99.6 %", "100 %"]);
         assert_eq!([0.0, 1e-9, 0.05, 0.996].map(brief), ["0", "<0.1 %", "5.0 %", "100 %"]);
-        assert_eq!(short(&["net.a/x", "net.b.c", "loss"]), ["a/x", "b.c", "loss"]);
-        assert_eq!(short(&["net.a", "other.b"]), ["net.a", "other.b"]);
-        assert_eq!(short(&["loss"]), ["loss"]);
         assert_eq!((fitted("abcdefgh", 8), fitted("abcdefghi", 8)), ("abcdefgh".into(), "abcd…ghi".into()));
     }
 }

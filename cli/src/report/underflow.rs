@@ -7,10 +7,10 @@ use super::{
     plot::RowPlot,
     series::mean_and_spread,
     site,
-    text::{escape, percent, short},
+    text::{escape, percent},
     threshold,
 };
-use crate::record::{Record, SiteSeries};
+use crate::record::{Record, SiteSeries, site_names::shorten_names};
 use std::collections::BTreeMap;
 
 /// Smallest share on the axes, as a power of ten.
@@ -88,7 +88,7 @@ fn marked(rows: &mut RowPlot, gammas: impl Iterator<Item = f64>) {
 
 /// Draws the mean over seeds of a share, for each site and method.
 fn measured(report: &Report<'_>, names: &[&str], share: fn(&SiteSeries) -> Option<f64>) -> String {
-    let mut rows = RowPlot::new(&short(names), axis(), "share (10⁻⁷ and less at the left)");
+    let mut rows = RowPlot::new(&shorten_names(names), axis(), "share (10⁻⁷ and less at the left)");
     let gammas: Vec<f64> = report.gradient_scaling().filter_map(|(method, _)| threshold(method)).collect();
     marked(&mut rows, gammas.into_iter());
     for (i, name) in names.iter().enumerate() {
@@ -114,7 +114,7 @@ fn largest(report: &Report<'_>, method: &str, name: &str, value: fn(&SiteSeries)
 }
 
 fn predicted(report: &Report<'_>, names: &[&str], method: &str, class: &str) -> String {
-    let mut rows = RowPlot::new(&short(names), axis(), "share flushed (10⁻⁷ and less at the left)");
+    let mut rows = RowPlot::new(&shorten_names(names), axis(), "share flushed (10⁻⁷ and less at the left)");
     marked(&mut rows, threshold(method).into_iter());
     for (i, name) in names.iter().enumerate() {
         let y = rows.y(i);
@@ -151,7 +151,7 @@ fn counts(report: &Report<'_>, method: &str, name: &str) -> BTreeMap<String, usi
 }
 
 fn bound(report: &Report<'_>, names: &[&str], method: &str) -> String {
-    let mut rows = RowPlot::new(&short(names), Axis::new(Unit::Percent, 0.0, 1.0), "% of the steps");
+    let mut rows = RowPlot::new(&shorten_names(names), Axis::new(Unit::Percent, 0.0, 1.0), "% of the steps");
     for (i, name) in names.iter().enumerate() {
         let counts = counts(report, method, name);
         let whole = counts.values().sum::<usize>().max(1) as f64;
