@@ -347,7 +347,8 @@ def checks(tests, mode):
     # The profile of the tests, so that macros and build scripts are compiled once.
     cargo = "--profile", "tested", "--locked", "--quiet"
     strict = "--", "-D", "warnings"
-    tests.step("format", "cargo", "fmt", "--all", "--check")
+    for workspace in ".", "core/firmware", "adapters":
+        tests.step(f"format of {workspace}", "cargo", "fmt", "--all", "--check", "--manifest-path", f"{workspace}/Cargo.toml")
     if mode != "--quick":
         tests.step("documentation", "cargo", "doc", *cargo, "--workspace", "--no-deps", RUSTDOCFLAGS="-Dwarnings")
         alone = "-p", "gradscale", "--no-default-features", "--lib"

@@ -3,10 +3,10 @@
 use crate::rows;
 use core::fmt::{self, Write};
 use gradscale_core::{
+    gradient_rules,
     model::{erf, terms::ConvShape, terms::Terms},
-    rules,
     scaled::Scaled,
-    site::{Calls, SiteOutcome, Memory, Site, SiteConfig},
+    site::{Calls, Memory, Site, SiteConfig, SiteOutcome},
     solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
     stats::{Convention, Detail, FlushRule, Stats},
 };

@@ -4,14 +4,14 @@
 use crate::inputs;
 use gradscale_core::{
     cast::{self, Round, SliceError, Tally},
-    ops::{At, Unary},
     format::Format,
+    gradient_rules,
     loss_scale::{Feedback, LossScale, StateError},
     model::terms::{ConvShape, Terms, TermsError},
-    rules,
+    ops::{At, Unary},
     scale::Factor,
     scaled::Scaled,
-    site::{SiteOutcome, Site},
+    site::{Site, SiteOutcome},
     solve::{Authors, Choice, Exact, NoDecision, Operand, Paper},
     stats::{Convention, MergeError, RowError, Stats, WORDS},
 };
@@ -136,5 +136,9 @@ pub fn terms(shape: ConvShape) -> Result<Terms, TermsError> {
 /// Probe of the rules for a branch: computes the exponent of its gradients' sum by three rules.
 #[inline(never)]
 pub fn branch(parts: &[Scaled<f32>]) -> [Option<i32>; 3] {
-    [gradient_rules::sum(parts).map(|sum| sum.alpha), gradient_rules::branch_paper(parts), gradient_rules::split_paper(parts)]
+    [
+        gradient_rules::sum(parts).map(|sum| sum.alpha),
+        gradient_rules::branch_paper(parts),
+        gradient_rules::split_paper(parts),
+    ]
 }

@@ -4,8 +4,8 @@ use crate::{hash::Hash, inputs};
 use core::fmt::{self, Write};
 use gradscale_core::{
     loss_scale::{
-        Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Feedback, Hysteresis, LogMax, LogMaxConfig, LossScale, RisingFloor,
-        ScheduleError,
+        Bounds, Chainer, Delayed, DelayedConfig, Dynamic, DynamicConfig, Feedback, Hysteresis, LogMax, LogMaxConfig,
+        LossScale, RisingFloor, ScheduleError,
     },
     scaled::Scaled,
 };

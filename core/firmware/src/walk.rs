@@ -4,12 +4,12 @@ use crate::{hash::Hash, inputs, probes};
 use core::fmt::{self, Write};
 use gradscale_core::{
     cast::Round,
-    ops::{At, Unary},
     format::Format,
     loss_scale::{Dynamic, DynamicConfig, Feedback, LossScale, RisingFloor},
     model::terms::{ConvShape, Terms},
+    ops::{At, Unary},
     scaled::Scaled,
-    site::{SiteOutcome, Memory, Site, SiteConfig},
+    site::{Memory, Site, SiteConfig, SiteOutcome},
     solve::Exact,
     stats::{Convention, Detail, Stats},
 };

@@ -10,7 +10,7 @@ use gradscale_core::{
     cast::Round,
     format::Format,
     scaled::Scaled,
-    site::{SiteOutcome, Site, SiteConfig},
+    site::{Site, SiteConfig, SiteOutcome},
     solve::Exact,
     stats::{Convention, Detail, Stats, WORDS},
 };
@@ -57,9 +57,9 @@ fn main() -> ! {
 #[cfg(feature = "models")]
 fn models(row: &Stats, other: &Stats) {
     use gradscale_core::{
-        ops::{At, Unary},
         loss_scale::{Dynamic, Feedback, LossScale},
         model::terms::{ConvShape, Terms},
+        ops::{At, Unary},
     };
     black_box(probes::decide_by_models(black_box(1e-3), row, other, black_box(Terms::linear(9)))).ok();
     let shape = ConvShape { out_channels: 8, kernel: [3; 2], stride: [2; 2], dilation: [1; 2], groups: 1 };

@@ -17,7 +17,7 @@ use cortex_m_semihosting::{
 use gradscale_core::{
     cast::Round,
     format::Format,
-    site::{SiteOutcome, Site, SiteConfig},
+    site::{Site, SiteConfig, SiteOutcome},
     solve::Exact,
     stats::{Convention, Detail, Stats},
 };
