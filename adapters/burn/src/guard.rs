@@ -1,6 +1,6 @@
 //! Guard of an optimizer's step: it is only taken if all gradients are finite.
 
-use crate::{End, Outcome, Scaler};
+use crate::{NextAction, Outcome, Scaler};
 use burn::{
     module::{Module, ModuleVisitor, Param},
     optim::GradientsParams,
@@ -11,11 +11,11 @@ use std::convert::Infallible;
 /// Step guard between the backward pass and the optimizer. It collects the statistics of all sites, and lets the
 /// optimizer step if all gradients of parameters are finite.
 #[derive(Clone, Debug)]
-pub struct Guard {
+pub struct StepGuard {
     scaler: Scaler,
 }
 
-impl Guard {
+impl StepGuard {
     /// Creates a guard for a model whose cast sites belong to this scaler.
     #[must_use]
     pub fn new(scaler: &Scaler) -> Self {
@@ -33,7 +33,7 @@ impl Guard {
             let found_inf = !finite(&model, &gradients);
             Ok::<_, Infallible>((gradients, found_inf))
         };
-        let Ok((gradients, outcome)) = self.scaler.run(pass);
+        let Ok((gradients, outcome)) = self.scaler.run_batch(pass);
         let model = match gradients {
             Some(gradients) => update(model, gradients),
             None => model,
@@ -43,9 +43,10 @@ impl Guard {
 
     /// Ends a pass of a loop that calls `backward` itself, or the passes of several micro-batches whose gradients were
     /// added. If a batch overflows and `repeatable` is true, because the caller can run it again, it returns
-    /// [`End::Repeat`]. Otherwise the batch is skipped, because of [`Cause::Again`](crate::Cause::Again).
-    pub fn end<M: Module>(&self, model: &M, gradients: &GradientsParams, repeatable: bool) -> End {
-        self.scaler.end(!finite(model, gradients), repeatable)
+    /// [`NextAction::Repeat`]. Otherwise the batch is skipped, because of
+    /// [`SkipCause::Again`](crate::SkipCause::Again).
+    pub fn end_pass<M: Module>(&self, model: &M, gradients: &GradientsParams, repeatable: bool) -> NextAction {
+        self.scaler.end_pass(!finite(model, gradients), repeatable)
     }
 }
 

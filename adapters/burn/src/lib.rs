@@ -5,7 +5,9 @@ mod layers;
 mod ops;
 mod site;
 
-pub use gradscale_adapters::{Cause, End, Error, NonFiniteKind, Outcome, Scaler, SiteReport, Skipped};
-pub use guard::Guard;
+pub use gradscale_adapters::{
+    Error, NextAction, NonFiniteKind, NonFiniteSite, Outcome, Scaler, SiteReport, SkipCause, Skipped,
+};
+pub use guard::StepGuard;
 pub use layers::{ScaledConv2d, ScaledLinear};
 pub use site::Site;

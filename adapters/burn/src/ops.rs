@@ -25,7 +25,7 @@ pub trait StoreOps: Backend {
 
     /// Returns the values rounded to FP16; in the backward pass, their gradient is unchanged.
     fn round_to_half(x: FloatTensor<Self>, scaler: Scaler) -> FloatTensor<Self> {
-        on_host::<Self>(x, |values| scaler.round(values))
+        on_host::<Self>(x, |values| scaler.round_to_f16(values))
     }
 }
 

@@ -11,7 +11,7 @@ use burn::{
     optim::{GradientsParams, ModuleOptimizer, SgdConfig},
     tensor::{Int, Tensor, TensorData, activation::relu},
 };
-use gradscale_burn::{Guard, ScaledLinear, Scaler};
+use gradscale_burn::{ScaledLinear, Scaler, StepGuard};
 
 /// The second loss is weighted with 2^-GAP relative to the first.
 const GAP: i32 = 46;
@@ -71,7 +71,7 @@ impl ModuleVisitor for Taken<'_> {
 /// Returns the accuracy of both towers, and the number of skipped steps.
 fn train(method: &str) -> ([f64; 2], usize) {
     let scaler = Scaler::with_threads(method, 1).expect("a method");
-    let (mut model, guard) = (Towers::new(&scaler), Guard::new(&scaler));
+    let (mut model, guard) = (Towers::new(&scaler), StepGuard::new(&scaler));
     let mut optimizers: [ModuleOptimizer; 2] = [SgdConfig::new().init(), SgdConfig::new().init()];
     let (random, apart) = (Random::new(8), f64::from(GAP).exp2());
     let mut skipped = 0;

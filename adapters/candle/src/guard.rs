@@ -1,17 +1,17 @@
 //! Guard of an optimizer's step: it is only taken if all gradients are finite.
 
-use crate::{End, Outcome, Scaler};
+use crate::{NextAction, Outcome, Scaler};
 use candle_core::{Result, Tensor, Var, backprop::GradStore};
 
 /// Step guard between the backward pass and the optimizer. It collects the statistics of all sites, and lets the
 /// optimizer step if all gradients of parameters are finite.
 #[derive(Clone, Debug)]
-pub struct Guard {
+pub struct StepGuard {
     scaler: Scaler,
     parameters: Vec<Var>,
 }
 
-impl Guard {
+impl StepGuard {
     /// Creates a guard for a model whose sites belong to this scaler; `parameters` are those of `all_vars` of a
     /// `VarMap`.
     #[must_use]
@@ -33,19 +33,20 @@ impl Guard {
             let found_inf = !self.finite(&gradients)?;
             Ok::<_, candle_core::Error>((gradients, found_inf))
         };
-        let (gradients, outcome) = self.scaler.run(pass)?;
+        let (gradients, outcome) = self.scaler.run_batch(pass)?;
         gradients.as_ref().map_or(Ok(()), update)?;
         Ok(outcome)
     }
 
     /// Ends a pass of a loop that calls `backward` itself, or the passes of several micro-batches whose gradients were
     /// added. If a batch overflows and `repeatable` is true, because the caller can run it again, it returns
-    /// [`End::Repeat`]. Otherwise the batch is skipped, because of [`Cause::Again`](crate::Cause::Again).
+    /// [`NextAction::Repeat`]. Otherwise the batch is skipped, because of
+    /// [`SkipCause::Again`](crate::SkipCause::Again).
     ///
     /// # Errors
     /// Errors of candle.
-    pub fn end(&self, gradients: &GradStore, repeatable: bool) -> Result<End> {
-        Ok(self.scaler.end(!self.finite(gradients)?, repeatable))
+    pub fn end_pass(&self, gradients: &GradStore, repeatable: bool) -> Result<NextAction> {
+        Ok(self.scaler.end_pass(!self.finite(gradients)?, repeatable))
     }
 
     /// Returns true if all gradients of parameters are finite.

@@ -49,7 +49,7 @@ impl CustomOp1 for RoundToHalf {
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let mut values = values(storage, layout)?.to_vec();
-        self.0.round(&mut values);
+        self.0.round_to_f16(&mut values);
         Ok((CpuStorage::F32(values), layout.shape().clone()))
     }
 

@@ -7,7 +7,7 @@ use crate::{
 };
 use candle_core::{Device, Module, Result, Tensor, Var};
 use candle_nn::{Linear, Optimizer, SGD, loss::cross_entropy};
-use gradscale_candle::{Guard, ScaledLinear, Scaler};
+use gradscale_candle::{ScaledLinear, Scaler, StepGuard};
 
 /// The second loss is weighted with 2^-GAP relative to the first.
 const GAP: i32 = 46;
@@ -60,7 +60,7 @@ fn batch(random: &Random, count: usize) -> Result<(Tensor, Vec<u16>)> {
 fn train(method: &str) -> Result<([f64; 2], usize)> {
     let scaler = Scaler::with_threads(method, 1).expect("a method");
     let model = Towers::new(&scaler);
-    let guard = Guard::new(&scaler, model.parameters.concat());
+    let guard = StepGuard::new(&scaler, model.parameters.concat());
     let [one, two] = &model.parameters;
     let mut first = SGD::new(one.clone(), 0.2)?;
     let mut second = SGD::new(two.clone(), 0.2 * f64::from(GAP).exp2())?;

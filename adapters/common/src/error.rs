@@ -5,8 +5,13 @@ use std::fmt;
 /// Error of the adapters. Its text is one line.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Error {
-    /// Error: the text is not a method, or the method needs features that an adapter does not have. Method and reason.
-    Method(String, String),
+    /// Error: the text is not a method, or the method needs features that an adapter does not have.
+    Method {
+        /// Text of the method.
+        method: String,
+        /// Reason why it was rejected.
+        cause: String,
+    },
     /// Error: the scaler already has a site with that name.
     Name(String),
     /// Error: the model has more sites than a table can hold.
@@ -20,7 +25,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Method(method, cause) => write!(f, "method {method}: {cause}"),
+            Self::Method { method, cause } => write!(f, "method {method}: {cause}"),
             Self::Name(name) => write!(f, "site {name}: the name is taken; choose another"),
             Self::Sites(name) => write!(f, "site {name}: too many sites"),
             Self::State(cause) => write!(f, "saved scales: {cause}"),

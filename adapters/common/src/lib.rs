@@ -7,6 +7,6 @@ mod scaler;
 mod step;
 
 pub use error::Error;
-pub use gradscale::{Cause, gradscale_core, gradscale_core::step_outcome::NonFiniteKind};
-pub use outcome::{End, Outcome, Skipped};
+pub use gradscale::{Cause as SkipCause, gradscale_core, gradscale_core::step_outcome::NonFiniteKind};
+pub use outcome::{NextAction, NonFiniteSite, Outcome, Skipped};
 pub use scaler::{Scaler, Site, SiteReport};

@@ -1,11 +1,11 @@
 //! Outcome of a step.
 
-use gradscale::{Cause, gradscale_core::step_outcome::NonFiniteKind};
+use crate::{NonFiniteKind, SkipCause};
 use std::fmt;
 
 /// Next action of a training loop after one pass forward and backward.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum NextAction {
     /// Update the parameters, because all gradients are finite.
     Step,
     /// Update nothing, and run the same batch again: its values fit now.
@@ -18,26 +18,40 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Cause of the skip: no scale cures it, or the method does not repeat.
-    pub cause: Cause,
-    /// First site with values that are not finite, with their kind and the exponent in force. `None` if they appeared
-    /// after all sites, in f32.
-    pub site: Option<(String, NonFiniteKind, i32)>,
+    pub cause: SkipCause,
+    /// First site with values that are not finite. `None` if they appeared after all sites, in f32.
+    pub site: Option<NonFiniteSite>,
+}
+
+/// First cast site of a pass at which values were not finite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NonFiniteSite {
+    /// Name of the site in the model.
+    pub name: String,
+    /// Kind of the values: overflow, infinite or NaN.
+    pub kind: NonFiniteKind,
+    /// Exponent of the site in force.
+    pub exponent: i32,
 }
 
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.site {
             None => f.write_str("a gradient of a parameter is not finite, although the gradients at all sites are")?,
-            Some((site, NonFiniteKind::Overflow, exponent)) => write!(f, "site {site} overflowed at 2^{exponent}")?,
-            Some((site, NonFiniteKind::Infinite, _)) => write!(f, "site {site} received ±∞")?,
-            Some((site, NonFiniteKind::Nan, _)) => write!(f, "site {site} received NaN, which is not a scaling problem")?,
+            Some(NonFiniteSite { name, kind: NonFiniteKind::Overflow, exponent }) => {
+                write!(f, "site {name} overflowed at 2^{exponent}")?
+            }
+            Some(NonFiniteSite { name, kind: NonFiniteKind::Infinite, .. }) => write!(f, "site {name} received ±∞")?,
+            Some(NonFiniteSite { name, kind: NonFiniteKind::Nan, .. }) => {
+                write!(f, "site {name} received NaN, which is not a scaling problem")?
+            }
         }
         match self.cause {
-            Cause::Outlier => f.write_str("; it is further above the last steps than the method's outliers allow"),
-            Cause::Again => f.write_str("; run the same batch again"),
-            Cause::Repeats => f.write_str("; it was repeated three times"),
+            SkipCause::Outlier => f.write_str("; it is further above the last steps than the method's outliers allow"),
+            SkipCause::Again => f.write_str("; run the same batch again"),
+            SkipCause::Repeats => f.write_str("; it was repeated three times"),
             // A value that is not finite has been described above.
-            Cause::NotFinite => Ok(()),
+            SkipCause::NotFinite => Ok(()),
         }
     }
 }

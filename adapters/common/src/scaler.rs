@@ -21,6 +21,7 @@ use std::{
 pub(crate) const EMPTY: Stats = Stats::new(Convention::FP16, 0, Detail::None);
 
 /// Scaler: all sites of the parameters that one optimizer step updates, under one method. Clones share the same sites.
+#[doc(alias = "GradScaler")]
 #[derive(Clone)]
 pub struct Scaler(Arc<Shared>);
 
@@ -76,7 +77,7 @@ impl Scaler {
     /// # Errors
     /// See [`Scaler::new`].
     pub fn with_threads(method: &str, threads: usize) -> Result<Self, Error> {
-        let wrong = |cause: &str| Error::Method(method.to_owned(), cause.to_owned());
+        let wrong = |cause: &str| Error::Method { method: method.to_owned(), cause: cause.to_owned() };
         let parsed: Method = method.parse().map_err(|error: gradscale::MethodError| {
             // The text starts like the sentence of this error.
             let text = error.to_string();
@@ -145,7 +146,7 @@ impl Scaler {
     }
 
     /// Rounds operands of a product to FP16, nearest even, and back; leaves them unchanged under `fp32`.
-    pub fn round(&self, values: &mut [f32]) {
+    pub fn round_to_f16(&self, values: &mut [f32]) {
         if !self.0.rounds {
             return;
         }

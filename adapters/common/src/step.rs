@@ -1,7 +1,7 @@
 //! End of an attempt at a step.
 
 use crate::{
-    End, Outcome, Scaler, Skipped,
+    NextAction, NonFiniteSite, Outcome, Scaler, Skipped,
     scaler::{EMPTY, State},
 };
 use gradscale::{
@@ -12,25 +12,29 @@ use gradscale::{
 impl Scaler {
     /// Ends one pass: takes the statistics of all stores since the last one, and decides the exponents of the next.
     /// `found_inf` is true if a gradient of a parameter is not finite, `repeatable` if the same batch can be run again.
-    pub fn end(&self, found_inf: bool, repeatable: bool) -> End {
+    pub fn end_pass(&self, found_inf: bool, repeatable: bool) -> NextAction {
         let mut state = self.state();
         let State { sites, rows, order, failed } = &mut *state;
         let attempt = Attempt { found_inf, failed: *failed, repeatable, micro: 1 };
         let finished = sites.finish(rows, order, attempt);
-        let named = |FirstNonFinite { site, kind, exponent }| (sites.name(order[site]).to_owned(), kind, exponent);
-        let end = match finished {
-            Finished::Stepped => End::Step,
-            Finished::Repeat(_) => End::Repeat,
-            Finished::Skipped(blame, cause) => End::Skip(Skipped { cause, site: blame.map(named) }),
+        let named = |FirstNonFinite { site, kind, exponent }| NonFiniteSite {
+            name: sites.name(order[site]).to_owned(),
+            kind,
+            exponent,
         };
-        *failed = if end == End::Repeat { *failed + 1 } else { 0 };
+        let end = match finished {
+            Finished::Stepped => NextAction::Step,
+            Finished::Repeat(_) => NextAction::Repeat,
+            Finished::Skipped(blame, cause) => NextAction::Skip(Skipped { cause, site: blame.map(named) }),
+        };
+        *failed = if end == NextAction::Repeat { *failed + 1 } else { 0 };
         rows.fill(EMPTY);
         order.clear();
         end
     }
 
     /// Ends a pass without a step: the state is as before the pass.
-    pub fn discard(&self) {
+    pub fn discard_pass(&self) {
         let mut state = self.state();
         let State { sites, rows, order, failed } = &mut *state;
         *failed = 0;
@@ -49,15 +53,15 @@ impl Scaler {
     ///
     /// # Errors
     /// Errors of `pass`; the state is as before then.
-    pub fn run<T, E>(&self, mut pass: impl FnMut() -> Result<(T, bool), E>) -> Result<(Option<T>, Outcome), E> {
-        self.discard();
+    pub fn run_batch<T, E>(&self, mut pass: impl FnMut() -> Result<(T, bool), E>) -> Result<(Option<T>, Outcome), E> {
+        self.discard_pass();
         let mut repeats = 0;
         loop {
-            let (result, found_inf) = pass().inspect_err(|_| self.discard())?;
-            match self.end(found_inf, true) {
-                End::Step => return Ok((Some(result), Outcome::Stepped { repeats })),
-                End::Repeat => repeats += 1,
-                End::Skip(skipped) => return Ok((None, Outcome::Skipped(skipped))),
+            let (result, found_inf) = pass().inspect_err(|_| self.discard_pass())?;
+            match self.end_pass(found_inf, true) {
+                NextAction::Step => return Ok((Some(result), Outcome::Stepped { repeats })),
+                NextAction::Repeat => repeats += 1,
+                NextAction::Skip(skipped) => return Ok((None, Outcome::Skipped(skipped))),
             }
         }
     }

@@ -3,7 +3,7 @@
 mod numbers;
 mod twin;
 
-use gradscale_adapters::{Cause, End, Error, Outcome, Scaler};
+use gradscale_adapters::{Error, NextAction, Outcome, Scaler, SkipCause};
 use numbers::{Random, error};
 use twin::Twin;
 
@@ -50,7 +50,7 @@ fn halves_come_back_at_their_size() {
     site.store(&mut stored);
     let lost = error(&stored, &gradient);
     assert!(0.0 < lost && lost < 2f32.powi(-11), "{lost}");
-    assert_eq!(scaler.end(false, false), End::Step);
+    assert_eq!(scaler.end_pass(false, false), NextAction::Step);
     let [report] = &scaler.report()[..] else { panic!("one site") };
     assert!(report.flushed < 1e-3 && report.exponent > 30 && report.log2_amax.is_some_and(|amax| amax < -39.0));
 }
@@ -66,7 +66,7 @@ fn exponents_are_those_of_the_core() {
         let (exponent, stored, _) = core.step(&gradient);
         site.store(&mut gradient);
         assert_eq!((site.exponent(), gradient == stored), (exponent, true), "step {step}");
-        assert_eq!(scaler.end(false, true), End::Step);
+        assert_eq!(scaler.end_pass(false, true), NextAction::Step);
     }
 }
 
@@ -90,7 +90,7 @@ fn what_is_not_finite_stays_so() {
     assert_eq!(gradient[1..], [f32::INFINITY, f32::NEG_INFINITY, 0.0, 1.0]);
     site.store(&mut []);
     let mut operands = [65520.0, 1e-9, 1.0 + 2f32.powi(-11), f32::NAN];
-    scaler.round(&mut operands);
+    scaler.round_to_f16(&mut operands);
     assert_eq!(operands[..3], [f32::INFINITY, 0.0, 1.0]);
     assert!(operands[3].is_nan());
 }
@@ -106,7 +106,7 @@ fn calls_of_one_layer_share_an_exponent_and_their_rows() {
             exponents.push(site.exponent());
         }
         assert_eq!(exponents, [exponents[0]; 3], "step {step}");
-        assert_eq!(scaler.end(false, true), End::Step);
+        assert_eq!(scaler.end_pass(false, true), NextAction::Step);
         assert_eq!(site.row().map(|row| row.counts().count), Some(6));
     }
     // A later call that overflows is repeated, because all calls decide from the merged row.
@@ -115,7 +115,7 @@ fn calls_of_one_layer_share_an_exponent_and_their_rows() {
         gradient.iter_mut().for_each(|call| site.store(call));
         Ok::<_, Error>(((), gradient.iter().flatten().any(|g| !g.is_finite())))
     };
-    assert_eq!(scaler.run(pass).expect("a step").1, Outcome::Stepped { repeats: 1 });
+    assert_eq!(scaler.run_batch(pass).expect("a step").1, Outcome::Stepped { repeats: 1 });
 }
 
 #[test]
@@ -123,17 +123,17 @@ fn what_cannot_be_repeated_is_skipped_and_learnt_from() {
     let scaler = scaler("gs");
     let site = scaler.site("layer").expect("a new name");
     site.store(&mut [1e-9]);
-    assert_eq!(scaler.end(false, false), End::Step);
+    assert_eq!(scaler.end_pass(false, false), NextAction::Step);
     let before = site.exponent();
     let mut large = [1e3];
     site.store(&mut large);
     assert_eq!(large, [f32::INFINITY]);
-    let End::Skip(skipped) = scaler.end(true, false) else { panic!("skipped") };
-    assert_eq!(skipped.cause, Cause::Again);
+    let NextAction::Skip(skipped) = scaler.end_pass(true, false) else { panic!("skipped") };
+    assert_eq!(skipped.cause, SkipCause::Again);
     assert!(skipped.to_string().starts_with("site layer overflowed at 2^"), "{skipped}");
     let mut again = [1e3];
     site.store(&mut again);
-    assert_eq!((again, scaler.end(false, false)), ([1e3], End::Step));
+    assert_eq!((again, scaler.end_pass(false, false)), ([1e3], NextAction::Step));
     assert!(site.exponent() < before);
 }
 
@@ -147,14 +147,14 @@ fn a_pass_that_no_step_follows_leaves_no_trace() {
             for size in [1e-6, 1e-12, 1e-3, 1e6, 1e-9] {
                 if probe {
                     site.store(&mut [1e3 * size, size]);
-                    scaler.discard();
+                    scaler.discard_pass();
                 }
                 let pass = || {
                     let mut gradient = [size, size * 1e-3];
                     site.store(&mut gradient);
                     Ok::<_, Error>((gradient.map(f32::to_bits), !gradient[0].is_finite()))
                 };
-                trace.push((scaler.run(pass).expect("a step"), site.exponent()));
+                trace.push((scaler.run_batch(pass).expect("a step"), site.exponent()));
             }
             trace
         });
@@ -173,7 +173,7 @@ fn a_saved_state_is_of_one_model_and_method() {
         let (scaler, sites) = made(method, &["a", "b"]);
         let step = |scaler: &Scaler, sites: &[gradscale_adapters::Site], size: f32| {
             sites.iter().for_each(|site| site.store(&mut [size, size * 1e-3]));
-            assert_eq!(scaler.end(false, true), End::Step);
+            assert_eq!(scaler.end_pass(false, true), NextAction::Step);
             scaler.exponents()
         };
         for _ in 0..3 {
