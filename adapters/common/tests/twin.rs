@@ -1,6 +1,6 @@
 //! Reference site of the core, for comparison with an adapter's.
 
-use gradscale_adapters::core::{
+use gradscale_adapters::gradscale_core::{
     site::{Site, SiteConfig, SiteOutcome},
     stats::{Convention, Detail, Stats},
 };
