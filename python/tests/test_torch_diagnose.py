@@ -1,5 +1,6 @@
 """Diagnosis of a model that trains in any precision, against casts of PyTorch's own, and the watch over torch's loss scale."""
 
+import collections
 import copy
 import dataclasses
 import html.parser
@@ -342,6 +343,74 @@ def test_the_recommendation(case, model, loss, scale, words_):
         assert "nothing overflows" not in str(found) and "b overflows first" in str(found)
 
 
+class Masked(nn.Module):
+    """Attention whose layer reads a mask of infinities, and logits of which one is masked; `factor` makes scores overflow a half."""
+
+    def __init__(self, factor=1.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.attend, self.head, self.limit = nn.Linear(6, 6), Attend(factor), nn.Linear(6, 4), Limit()
+
+    def forward(self, x):
+        return self.limit(self.head(self.attend(self.q(x), torch.full((16, 16), -torch.inf).triu(1))))
+
+
+class Attend(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, q, mask):
+        q = self.factor * q
+        return (q @ q.T + mask).softmax(-1) @ q / self.factor
+
+
+class Limit(nn.Module):
+    def forward(self, x):
+        return x.masked_fill(torch.arange(4) == 3, -torch.inf)
+
+
+class Float(nn.Module):
+    """A layer that insists on f32."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 4)
+
+    def forward(self, x):
+        x = self.a(x)
+        if x.dtype != torch.float32:
+            raise AssertionError
+        return x
+
+
+@pytest.mark.parametrize(
+    "model, overflows, forward, words_",
+    [
+        (Masked(), None, "nothing overflows; ", "One loss scale suffices"),
+        (Masked(2.0**8), "attend", "attend overflows first; ", "Run attend in float32"),
+        (Float(), None, "not measured: AssertionError; ", "No loss scale can be recommended, because the window was not measured: AssertionError"),
+    ],
+)
+def test_infinities_that_are_meant_and_failures_in_half(model, overflows, forward, words_):
+    found = diagnose(model, lambda model, x: F.cross_entropy(model(x), torch.zeros(len(x), dtype=torch.int64)), INPUTS)
+    assert found.overflows_forward == overflows and found.forward().startswith(forward)
+    assert found.recommendation.startswith(words_), found.recommendation
+
+
+@pytest.mark.parametrize("kind", [dict, collections.UserDict])
+def test_a_loss_may_take_its_batch_apart(kind):
+    def loss(model, batch):
+        x = batch.pop("x").mul_(2.0)
+        return model(x).square().mean()
+
+    batch = kind(x=INPUTS.clone())
+    with torch.inference_mode():
+        found = diagnose(Deep(), loss, batch)
+    assert found.window is not None and found.loss == diagnose(Deep(), mean_loss(), 2.0 * INPUTS, window=False).loss
+    assert torch.equal(batch["x"], INPUTS)
+
+
 class _Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
@@ -389,6 +458,9 @@ def test_text_and_page(tmp_path):
     diagnose(Deep(), mean_loss(), INPUTS, scale=2.0**20).save(str(path))
     again = _Page(path.read_text(encoding="utf-8"))
     assert path.read_bytes() != first and "running 2^20" in again.text and "torch.amp" in again.text
+    (tmp_path / "link.html").symlink_to("new.html")
+    found.save(tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink() and (tmp_path / "new.html").stat().st_size > 1000
     path.write_text("<html>mine</html>")
     with pytest.raises(FileExistsError, match="is not a page of gradscale.torch.diagnose"):
         found.save(path)

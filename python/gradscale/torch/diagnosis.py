@@ -17,7 +17,9 @@ standard of OCP, and 448 where casts saturate, as those of newer PyTorch do. Bot
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
 import dataclasses
 import math
 import random
@@ -28,7 +30,6 @@ import weakref
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from .. import _arrays, _gradscale
 from . import diagnosis_page, rules
@@ -101,8 +102,8 @@ class Diagnosis:
 
     `layers` are in the order of the forward pass. `parameters` has the :class:`Values` of each parameter's gradient by its
     name. `scales` has the loss scales by name: ``"1"``, ``"2^16"``, and ``"running"`` if it was passed. `window` is that of
-    :func:`measure_window`, or None; `window_error` then says why. `overflows_forward` names the first layer whose results in
-    half are not finite.
+    :func:`measure_window`, or None; `window_error` then says why. `overflows_forward` names the first layer that has more
+    results that are not finite in half than in f32. If the forward pass in half failed, `forward_error` says why.
     """
 
     loss: float
@@ -112,6 +113,7 @@ class Diagnosis:
     window: Window | None
     window_error: str | None
     overflows_forward: str | None
+    forward_error: str | None
     recommendation: str
 
     def total(self, format, scale, parameters=False):
@@ -161,6 +163,8 @@ class Diagnosis:
         size = f"the largest value in float32 is {power(largest.output_amax)}, at {largest.name}" if largest else "no layer has an output"
         if self.overflows_forward is not None:
             return f"{self.overflows_forward} overflows first; {size}"
+        if self.forward_error is not None:
+            return f"not measured: {self.forward_error}; {size}"
         return f"nothing overflows; {size}"
 
     def _heading(self, name, largest):
@@ -213,8 +217,8 @@ def diagnose(model, loss_fn, batch, *, scale=None, window=True):
     `model` may train in float32, in bfloat16, under autocast, or attached. `loss_fn(model, batch)` computes the loss, which
     has one element, and must use the model that it is given. `scale` is the running loss scale: a number, or the
     ``GradScaler``. Takes about fifty backward passes, or one with ``window=False``, and one more copy of the weights.
-    Weights, gradients, buffers, random numbers, hooks and modes are as before afterwards; no optimizer is involved.
-    Attributes that ``forward`` itself sets are not restored.
+    Weights, gradients, buffers, random numbers, hooks, modes and batch are as before afterwards; no optimizer is involved.
+    Attributes that ``forward`` itself sets, and states of other ``torch.Generator`` objects, are not restored.
 
     A model wrapped by ``torch.compile``, ``DataParallel`` or ``DistributedDataParallel`` is measured without its wrapper:
     eagerly, on this process's batch.
@@ -234,8 +238,9 @@ def diagnose(model, loss_fn, batch, *, scale=None, window=True):
     scales = {"1": 1.0, "2^16": TORCH_SCALE}
     if scale is not None:
         scales["running"] = _positive(scale)
-    batch = tree_map(_widened, batch)
-    return _on_copies(model, lambda parameters: _diagnosed(model, loss_fn, batch, parameters, scales, window))
+    # Tensors of an inference mode have no gradients.
+    with torch.inference_mode(False):
+        return _on_copies(model, lambda parameters: _diagnosed(model, loss_fn, batch, parameters, scales, window))
 
 
 def _diagnosed(model, loss_fn, batch, parameters, scales, with_window):
@@ -243,22 +248,31 @@ def _diagnosed(model, loss_fn, batch, parameters, scales, with_window):
     trained = {name: p for name, p in parameters if p.requires_grad}
     if not trained:
         raise ValueError("no parameter of the model requires a gradient: call model.requires_grad_() on the part that trains")
+    non_finite = {}
     with _rng_kept(model):
-        loss, layers, gradients = _in_float32(model, loss_fn, batch, list(trained.values()), scales)
-    window = overflows = None
+        loss, layers, gradients = _in_float32(model, loss_fn, _own_batch(batch), list(trained.values()), scales, non_finite)
+    window = overflows = forward_error = None
     error = None if with_window else "window=False was passed"
     # The half run fails where the loss is not finite, or an operator has no half; the rest is measured nevertheless.
     try:
         with _rng_kept(model):
-            overflows = _overflowing_layer(model, loss_fn, batch)
-        if with_window:
+            overflows = _overflowing_layer(model, loss_fn, _own_batch(batch), non_finite)
+    except Exception as problem:
+        forward_error = error = _sentence(problem)
+    if with_window and forward_error is None:
+        try:
             with _rng_kept(model):
-                window = measure_window(model, loss_fn, batch, scale=scales.get("running"))
-    except (RuntimeError, TypeError, ValueError) as problem:
-        error = str(problem)
+                window = measure_window(model, loss_fn, _own_batch(batch), scale=scales.get("running"))
+        except Exception as problem:
+            error = _sentence(problem)
     counted = {name: g.values() for name, g in zip(trained, gradients) if g is not None}
-    found = Diagnosis(loss, layers, counted, scales, window, error, overflows, "")
+    found = Diagnosis(loss, layers, counted, scales, window, error, overflows, forward_error, "")
     return dataclasses.replace(found, recommendation=_recommended(found))
+
+
+def _sentence(problem):
+    """Returns the text of an error; an assertion may have none."""
+    return str(problem) or type(problem).__name__
 
 
 def _positive(scale):
@@ -294,9 +308,21 @@ def _unwrapped(model):
     return model
 
 
-def _widened(x):
-    """Returns a tensor in f32 if it is in half or bfloat16. Other tensors, and other objects, are unchanged."""
-    return x.float() if isinstance(x, torch.Tensor) and x.dtype in HALF_DTYPES and not x.requires_grad else x
+def _own_batch(batch):
+    """Returns a copy of a batch for one run, because a loss may take entries out of it, or write into its tensors."""
+    # Batches of tokenizers are dictionaries of this kind, which PyTorch does not know the parts of.
+    if isinstance(batch, collections.UserDict):
+        twin = copy.copy(batch)
+        twin.data = _mapped(_own, batch.data, {})
+        return twin
+    return _mapped(_own, batch, {})
+
+
+def _own(x):
+    """Returns a copy of a tensor, in f32 if it is in half or bfloat16. One with a gradient is unchanged."""
+    if x.requires_grad:
+        return x
+    return x.float() if x.dtype in HALF_DTYPES else x.clone()
 
 
 def _on_copies(model, measure):
@@ -474,9 +500,29 @@ def _uncached():
         torch.set_autocast_cache_enabled(cache)
 
 
-def _in_float32(model, loss_fn, batch, parameters, scales):
-    """Runs forward and backward pass in f32. Returns the loss, the layers, and the counters of the parameters' gradients."""
-    found, known = {}, {}
+class _Calls:
+    """Calls of modules in one run, in order: the first is ``(name, 0)``."""
+
+    def __init__(self):
+        self._counts = collections.Counter()
+
+    def next(self, name):
+        """Returns the key of a module's next call."""
+        key = name, self._counts[name]
+        self._counts[name] += 1
+        return key
+
+
+def _count_non_finite(values):
+    """Returns the number of infinities and NaN in the arguments or results of a module."""
+    return sum(x.numel() - int(x.isfinite().sum()) for x in _tensors(values))
+
+
+def _in_float32(model, loss_fn, batch, parameters, scales, non_finite):
+    """Runs forward and backward pass in f32. Returns the loss, the layers, and the counters of the parameters' gradients.
+    `non_finite` gets the numbers of infinities and NaN in the arguments and results of each call that has some: those of
+    a mask are meant."""
+    found, known, calls = {}, {}, _Calls()
     _gradscale.set_num_threads(torch.get_num_threads())
 
     def is_new(x):
@@ -495,6 +541,9 @@ def _in_float32(model, loss_fn, batch, parameters, scales):
     def see(name, module, inputs, out):
         if torch._C._current_graph_task_id() != -1:
             return  # A checkpointed part, which is run again in the backward pass.
+        key, counts = calls.next(name), (_count_non_finite(inputs), _count_non_finite(out))
+        if any(counts):
+            non_finite[key] = counts
         new = [x for x in _tensors(out) if is_new(x)]
         if not new:
             return
@@ -539,16 +588,16 @@ def _refuse_reentrant(loss):
         stack.extend(following for following, _ in node.next_functions)
 
 
-def _overflowing_layer(model, loss_fn, batch):
-    """Returns the name of the first layer whose results in half are not finite although what it reads is; None if there is
-    none."""
-    found = []
-
-    def bad(values):
-        return any(not x.isfinite().all() for x in _tensors(values))
+def _overflowing_layer(model, loss_fn, batch, non_finite):
+    """Returns the name of the first layer that has more results in half that are not finite than in f32, although what it
+    reads has not; None if there is none. `non_finite` has the numbers in f32, by call."""
+    found, calls = [], _Calls()
 
     def see(name, module, inputs, out):
-        if not found and bad(out) and not bad(inputs):
+        if found:
+            return
+        read, written = non_finite.get(calls.next(name), (0, 0))
+        if _count_non_finite(out) > written and _count_non_finite(inputs) <= read:
             found.append(name)
 
     with _in_half(model), _hooked(model, see):
@@ -559,11 +608,12 @@ def _overflowing_layer(model, loss_fn, batch):
 def _recommended(found):
     """Returns the recommendation: one sentence, the most serious problem first."""
     source = next((layer.name for layer in found.layers if layer.output_non_finite), None)
-    if source is not None:
+    broken = next((name for name, values in found.parameters.items() if values.non_finite), None)
+    # Infinities of a mask are meant, and leave loss and gradients finite.
+    if source is not None and (broken is not None or not math.isfinite(found.loss)):
         return f"Repair the model or the batch first: {source} is not finite in float32 either, so no format and no scale helps."
     if not math.isfinite(found.loss):
         return f"Repair the loss or the batch first: the loss is {found.loss} in float32 too, so no format and no scale helps."
-    broken = next((name for name, values in found.parameters.items() if values.non_finite), None)
     if broken is not None:
         return f"Repair the loss or the batch first: the gradient of {broken} is not finite in float32 either, so no scale helps."
     if found.overflows_forward is not None:

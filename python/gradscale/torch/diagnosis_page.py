@@ -50,7 +50,9 @@ def save(found, path):
         raise IsADirectoryError(f'{path} is a folder: name a file in it, such as "{path / "report.html"}"')
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder {path.parent} does not exist: create it first")
-    if path.exists() or path.is_symlink():
+    # A link stays, and its target is written.
+    path = pathlib.Path(os.path.realpath(path))
+    if path.exists():
         with open(path, "rb") as file:
             ours = MARK.encode() in file.read(HEAD_BYTES)
         if not ours:
@@ -64,7 +66,7 @@ def save(found, path):
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(part, 0o666 & ~mask)
-        os.replace(part, os.path.realpath(path))
+        os.replace(part, path)
     except BaseException:
         os.unlink(part)
         raise
