@@ -144,8 +144,8 @@ function took(one, report) {
   // Before the first intact batch there is no loss yet.
   if (report.broken === report.step) return;
   one.points.push({ step: report.step, loss: report.loss ?? Infinity, exponents: exponents(one) });
-  // Every other point of a long line is as good.
-  if (one.points.length > POINTS) one.points = one.points.filter((_, i) => i % 2 === 1);
+  // Every other point of a long line is as good. Their number is odd here, so that the last one stays.
+  if (one.points.length > POINTS) one.points = one.points.filter((_, i) => i % 2 === 0);
   const names = report.sites.map(({ name }) => name);
   if ($("site").length === 0 && names.length > 0) {
     $("site").replaceChildren(...names.map((name) => new Option(name)));
@@ -251,12 +251,16 @@ if (lacking) {
     return broken() ? anew() : undefined;
   }));
   $("copy").addEventListener("click", handle(copy));
-  let waiting = false;
+  // Trainings that classify now. Those that a restart has ended never answer, so they do not block the next ones.
+  let waiting = null;
   pad($("pad"), $("wipe"), handle(async (strokes) => {
+    const { all } = state;
     state.strokes = strokes;
-    if (waiting) return;
-    waiting = true;
-    await classify().finally(() => (waiting = false));
+    if (waiting === all) return;
+    waiting = all;
+    await classify().finally(() => {
+      if (waiting === all) waiting = null;
+    });
   }), handle(async (digit) => {
     const key = Math.floor(performance.now());
     return (await state.all[0].training.ask({ ask: "write", digit, key })).strokes;
