@@ -1,6 +1,7 @@
 //! Synthetic digits: seven segments, drawn with jitter and noise.
 //!
-//! Like the road scenes, they were fixed before anything was trained on them; a checksum pins them.
+//! Like the road scenes, they were fixed before anything was trained on them, but for the noise of the faint ones, which
+//! the accuracy of f32 decided. Checksums pin them.
 
 use super::{Classification, Element, Labelled, LoadNotes, Random, classify::Moments};
 
@@ -40,9 +41,10 @@ pub(super) fn labelled(seed: u64) -> Labelled {
 const BAD_IMAGE_COUNTS: [usize; 2] = [10_000, 1000];
 /// Rows and columns of these images, of half the resolution of the others.
 const FAINT_SIDE: usize = SIDE / 2;
-/// Largest value of each of four uniform noises, whose sum has a standard deviation of 90. Digits are then about as hard
-/// for a perceptron of 32 units in f32 as photographs are: 59 % are correct, and 41 % of CIFAR-10 (seed 0).
-const FAINT_NOISE: i32 = 78;
+/// Largest value of each of four uniform noises, whose sum has a standard deviation of 127. It was chosen by f32 alone:
+/// of 78, 110 and 150, which leave 59.2 %, 40.7 % and 29.7 % of the digits correct, 110 makes them as hard for this
+/// network as photographs, of which 40.8 % are correct (`regimes --only bad-sample:nan` on CIFAR-10, seeds 0 and 1).
+const FAINT_NOISE: i32 = 110;
 
 /// Generates faint digits with much noise, whose values are numbers. One training image is NaN, as after 0/0 in an
 /// augmentation.
@@ -173,6 +175,9 @@ mod tests {
         assert_eq!((train.len(), bad.len(), bad[0] % values), (10_000 * values, values, 0));
         assert!(bad.iter().all(|at| train[*at].is_nan()) && bad.windows(2).all(|two| two[1] == two[0] + 1));
         assert!(numbers(&data.test).iter().all(|value| value.is_finite()));
+        let mut crc = flate2::Crc::new();
+        crc.update(data.train.features.memory());
+        assert_eq!(format!("{:08x}", crc.sum()), "e027a636");
         assert!(data.mean.is_finite() && data.deviation.is_finite() && data.train.element == Element::Number);
     }
 
