@@ -152,6 +152,11 @@ pub(super) fn check(cells: &Cells, names: &[String], kinds: &[Kind]) -> Result<(
     Err(reason(word, &names[*at]))
 }
 
+/// Returns true for a number with a decimal comma.
+fn has_decimal_comma(word: &str) -> bool {
+    word.contains(',') && word.replace(',', ".").parse::<f64>().is_ok()
+}
+
 fn reason(word: &str, name: &str) -> String {
     // 1e300 and above; f64 parses what is larger still as infinite.
     if word.parse::<f64>().is_ok() {
@@ -193,7 +198,7 @@ impl Features {
                 }
                 Kind::Words => {
                     let found: BTreeSet<Cow<'_, str>> = rows.iter().filter_map(|cells| cells.word(at)).collect();
-                    if let Some(word) = found.iter().find(|word| word.replace(',', ".").parse::<f64>().is_ok()) {
+                    if let Some(word) = found.iter().find(|word| has_decimal_comma(word)) {
                         let reason = format!("{word:?} in the column {name} has a decimal comma; write a point");
                         return Err(Cause::Text(reason).at(path));
                     }

@@ -3,8 +3,8 @@
 //! Other encodings are refused, because no test tells them apart: the byte 0xE9 is é in Latin-1, щ in KOI8-R and ι in
 //! ISO 8859-7.
 
-use super::{Cause, DataError};
-use std::{fs, path::Path};
+use super::{Cause, DataError, store};
+use std::path::Path;
 
 /// Byte order mark of UTF-8.
 const UTF_8_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
@@ -23,8 +23,7 @@ const WINDOWS_1252: [char; 32] = [
 /// # Errors
 /// A file that cannot be read, or has another encoding.
 pub(super) fn read_text(path: &Path) -> Result<String, DataError> {
-    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    decode(bytes).map_err(|cause| cause.at(path))
+    decode(store::read(path)?).map_err(|cause| cause.at(path))
 }
 
 /// Decodes text in UTF-8 or, with a byte order mark, UTF-16. The mark is dropped.

@@ -25,6 +25,8 @@ const UNSUPPORTED_SUFFIXES: [(&str, &str); 12] = [
 ];
 /// Files that operating systems leave in folders of images. Messages do not count them.
 const SYSTEM_FILES: [&str; 2] = ["thumbs.db", "desktop.ini"];
+/// Folders that operating systems create in the root of a drive. Users have no permission to read them.
+const SYSTEM_FOLDERS: [&str; 3] = ["lost+found", "System Volume Information", "$RECYCLE.BIN"];
 /// Depth to which folders are searched for images that no layout reads. Real data sets have at most four levels.
 const MAX_DEPTH: usize = 5;
 /// Number of unreadable files that the line about left out files names.
@@ -244,11 +246,14 @@ pub(super) fn images_below(folder: &Path) -> usize {
     count(folder, MAX_DEPTH)
 }
 
-/// Lists the files and folders in a folder, sorted, without hidden ones.
+/// Lists the files and folders in a folder, sorted, without hidden ones and those of the operating system.
 pub(super) fn visible(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let entries = fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
     let mut paths: Vec<PathBuf> = entries.map_err(|error: io::Error| Cause::Io(error).at(folder))?;
-    paths.retain(|path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
+    paths.retain(|path| {
+        let name = file_name(path);
+        !name.starts_with('.') && !SYSTEM_FOLDERS.contains(&name.as_str())
+    });
     paths.sort();
     Ok(paths)
 }

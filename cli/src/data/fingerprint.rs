@@ -1,16 +1,11 @@
 //! Names and sizes of the files of a data set, by which a resumed training recognises its data.
 
-use super::{Cause, DataError, files::visible};
+use super::{Cause, DataError};
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
     path::{Path, PathBuf},
 };
-
-/// Files by which a folder with the results of a training or a comparison is recognised.
-const RESULTS: [&str; 2] = ["log.jsonl", "results.json"];
-/// Depth of the folders that data are in: of PASCAL VOC `VOC2012/ImageSets/Main`.
-const MAX_DEPTH: usize = 4;
 
 /// Number of the files that a data set was read from, with a checksum of their names and sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,35 +25,39 @@ impl Fingerprint {
         let mut all = Self::default();
         for path in paths {
             let bytes = fs::metadata(path).map_err(|error| Cause::Io(error).at(path))?.len();
-            let name = path.strip_prefix(dir).unwrap_or(path);
             all.files += 1;
-            all.checksum = crc32c::crc32c_append(all.checksum, name.as_os_str().as_encoded_bytes());
+            all.append_name(path.strip_prefix(dir).unwrap_or(path));
             all.checksum = crc32c::crc32c_append(all.checksum, &bytes.to_le_bytes());
         }
         Ok(all)
     }
 
-    /// Measures the files of a path that belong to the data, as `belongs` recognises them. Folders with the results of
-    /// this program do not.
-    ///
-    /// # Errors
-    /// A folder or a file that cannot be read.
-    pub fn measure_path(path: &Path, belongs: impl Fn(&Path) -> bool) -> Result<Self, DataError> {
-        if path.is_file() {
-            return Self::measure(path.parent().unwrap_or(path), [&path.to_owned()]);
-        }
-        let (mut files, mut folders) = (Vec::new(), vec![(path.to_owned(), 0)]);
-        while let Some((folder, depth)) = folders.pop() {
-            for entry in visible(&folder)? {
-                let results = || RESULTS.iter().any(|name| entry.join(name).exists());
-                if entry.is_file() && belongs(&entry) {
-                    files.push(entry);
-                } else if entry.is_dir() && depth < MAX_DEPTH && !results() {
-                    folders.push((entry, depth + 1));
-                }
+    /// Adds a name to the checksum. Its parts are separated by slashes, so that Windows and Unix agree.
+    fn append_name(&mut self, name: &Path) {
+        for (at, part) in name.components().enumerate() {
+            let slash: &[u8] = if at == 0 { b"" } else { b"/" };
+            for bytes in [slash, part.as_os_str().as_encoded_bytes()] {
+                self.checksum = crc32c::crc32c_append(self.checksum, bytes);
             }
         }
-        files.sort();
-        Self::measure(path, &files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_do_not_matter() {
+        let checksum = |name: &Path| {
+            let mut all = Fingerprint::default();
+            all.append_name(name);
+            all.checksum
+        };
+        // The platform's separator, as a directory listing joins names.
+        let joined = Path::new("train").join("cats").join("0.png");
+        assert_eq!(checksum(&joined), crc32c::crc32c(b"train/cats/0.png"));
+        assert_eq!(checksum(Path::new("train//cats/0.png")), checksum(&joined));
+        assert_ne!(checksum(Path::new("train/cats0.png")), checksum(&joined));
     }
 }

@@ -101,7 +101,7 @@ fn by_folder(
     let test = take(test)?;
     let validation = if replaces || reading.validation { take(validation)? } else { None };
     let (test, validation) = if replaces { (validation, None) } else { (test, validation) };
-    Ok(Some(Sorted { names, train, test, validation }))
+    Ok(Some(Sorted { names, train, test, validation, tables: Vec::new() }))
 }
 
 /// Returns the error about folders of classes that have folders instead of images.
@@ -244,7 +244,7 @@ fn images(
 
 /// Reads the images that were found.
 fn open(dir: &Path, sorted: Sorted, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Labelled, DataError> {
-    let Sorted { names, train, test, validation } = sorted;
+    let Sorted { names, train, test, validation, tables } = sorted;
     let mut taken = Vec::new();
     let counts: Vec<usize> = train.iter().map(Vec::len).collect();
     let held_out = test.is_none();
@@ -287,7 +287,7 @@ fn open(dir: &Path, sorted: Sorted, reading: &DataOptions, broken: &mut Broken<'
     let (files, first) = {
         let all = [&train, &test].into_iter().chain(&validation);
         let all: Vec<PathBuf> = all.flat_map(|images| paths(images)).collect();
-        (Some(Fingerprint::measure(dir, &all)?), all.into_iter().next())
+        (Some(Fingerprint::measure(dir, all.iter().chain(&tables))?), all.into_iter().next())
     };
     let notes = LoadNotes { taken, files, first, ..LoadNotes::default() };
     if reading.crop.is_some() && reading.size.is_none() {

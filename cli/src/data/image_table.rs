@@ -5,7 +5,7 @@ use super::{
     csv_rows::LABELS,
     error::few,
     files::{self, Broken, ImageFolder, PartFolders, TEST, TRAIN, VALIDATION, file_name, visible, within},
-    lists::read_text,
+    lists::read_if_present,
 };
 use csv::{ReaderBuilder, StringRecord, Trim};
 use std::{
@@ -32,6 +32,8 @@ pub(super) struct Sorted {
     /// Images of the test set; `None` if every fifth training image is held out for it.
     pub test: Option<Vec<Image>>,
     pub validation: Option<Vec<Image>>,
+    /// Tables that were read.
+    pub tables: Vec<PathBuf>,
 }
 
 /// Part of the data set that a table lists.
@@ -132,6 +134,8 @@ pub(super) fn load(
         }
         Ok(broken.sift(listed))
     };
+    let used = [Some(&train), test.as_ref(), validation.as_ref()].into_iter().flatten();
+    let used = used.map(|table| table.path.clone()).collect();
     let all = of(&train, broken)?;
     let test = test.map(|table| of(&table, broken)).transpose()?;
     let validation = validation.map(|table| of(&table, broken)).transpose()?;
@@ -143,7 +147,7 @@ pub(super) fn load(
     for image in all {
         train[image.class as usize].push(image);
     }
-    Ok(Some(Sorted { names, train, test, validation }))
+    Ok(Some(Sorted { names, train, test, validation, tables: used }))
 }
 
 /// Image files of a directory and of its folders, by all names that a table may use.
@@ -193,7 +197,7 @@ impl Table {
     /// Reads a table; returns `None` if no column names images or none has their classes.
     fn read(path: &Path, images: &Images, label: Option<&str>) -> Result<Option<Self>, DataError> {
         // A table in another encoding is not one of images: if it is one of numbers, its own reader reports it.
-        let Some(text) = read_text(path).ok().flatten() else { return Ok(None) };
+        let Some(text) = read_if_present(path).ok().flatten() else { return Ok(None) };
         let first = text.lines().next().unwrap_or_default();
         let count = |separator: u8| first.bytes().filter(|byte| *byte == separator).count();
         let separator = [b'\t', b';', b','].into_iter().max_by_key(|separator| count(*separator)).unwrap_or(b',');

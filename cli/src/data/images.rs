@@ -44,6 +44,8 @@ pub(super) struct Pairs {
     pub test: Vec<Pair>,
     /// True if the data define the split; if false, every fifth image is the test set.
     pub told: bool,
+    /// Lists that were read.
+    pub lists: Vec<PathBuf>,
 }
 
 /// Folders of the images of a split and of their labels.
@@ -99,7 +101,7 @@ pub(super) fn pairs(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) 
             if !train.is_empty() && test.is_empty() {
                 return Err(too_few(count, &folders.images));
             }
-            Ok(Some(Pairs { train, validation: None, test, told: false }))
+            Ok(Some(Pairs { train, validation: None, test, told: false, lists: Vec::new() }))
         }
     }
 }
@@ -129,12 +131,16 @@ fn by_folder(
     };
     let [test, validation] = [labelled(test), labelled(validation)];
     let (test, validation) = if test.is_some() { (test, validation) } else { (validation, None) };
+    let mut lists = Vec::new();
     let mut found = |folders: &Folders| {
         let all = Found::read(dir, folders, broken)?;
         // A list of the folder's name tells the order.
         let folder = part_name(dir, &folders.images);
         match List::read(&dir.join(format!("{folder}.txt")))? {
-            Some(list) => all.listed(&list, broken),
+            Some(list) => {
+                lists.push(list.path.clone());
+                all.listed(&list, broken)
+            }
             None => Ok(all.pair_all(broken)),
         }
     };
@@ -142,14 +148,15 @@ fn by_folder(
     let train = found(&train)?;
     let validation = validation.filter(|_| reading.validation).map(|folders| found(&folders)).transpose()?;
     if let Some(test) = test {
-        return Ok(Pairs { train, validation, test: found(&test)?, told: true });
+        let test = found(&test)?;
+        return Ok(Pairs { train, validation, test, told: true, lists });
     }
     let count = train.len();
     let [train, test] = fifths(train);
     if !train.is_empty() && test.is_empty() {
         return Err(too_few(count, &images));
     }
-    Ok(Pairs { train, validation: None, test, told: false })
+    Ok(Pairs { train, validation: None, test, told: false, lists })
 }
 
 /// Returns the name of the folder that makes images a part: of `images/train` or `train/images` it is `train`.
@@ -172,16 +179,18 @@ fn by_list(all: &Found, lists: &Lists, reading: &DataOptions, broken: &mut Broke
     let train = all.listed(&lists.train, broken)?;
     let test = all.listed(&lists.test, broken)?;
     let validation = validation.map(|list| all.listed(list, broken)).transpose()?;
-    let mut named = BTreeSet::new();
+    let (mut named, mut read) = (BTreeSet::new(), Vec::new());
     for list in [Some(&lists.train), Some(&lists.test), lists.validation.as_ref(), lists.both.as_ref()] {
-        let files = list.map(|list| list.files(&all.images)).transpose()?.unwrap_or_default();
+        let Some(list) = list else { continue };
+        read.push(list.path.clone());
+        let files = list.files(&all.images)?;
         named.extend(files.into_iter().filter_map(|one| one.file).map(|(stem, _)| stem));
     }
     let unnamed = all.images.len().saturating_sub(named.len());
     if unnamed > 0 {
         broken.leave_out(format!("{} that no list names", files::images(unnamed)));
     }
-    Ok(Pairs { train, validation, test, told: true })
+    Ok(Pairs { train, validation, test, told: true, lists: read })
 }
 
 /// Reads the lists of a directory, in it or in PASCAL VOC's folder; returns `None` if it has none.

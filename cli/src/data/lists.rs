@@ -1,6 +1,6 @@
 //! Lists of names: text files with a line for each image or recording of a part.
 
-use super::{Cause, DataError, encoding::decode, files::SUPPORTED_SUFFIXES};
+use super::{Cause, DataError, encoding, files::SUPPORTED_SUFFIXES};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
@@ -29,11 +29,11 @@ pub(super) struct Listed<T> {
     pub file: Option<T>,
 }
 
-/// Reads a small text file without its byte order mark; returns `None` if there is no such file.
+/// Reads a small text file, if there is one; see [`encoding::read_text`].
 ///
 /// # Errors
 /// An entry that is no file or cannot be read, or text in another encoding.
-pub(super) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
+pub(super) fn read_if_present(path: &Path) -> Result<Option<String>, DataError> {
     let about = match fs::metadata(path) {
         Ok(about) => about,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -44,17 +44,24 @@ pub(super) fn read_text(path: &Path) -> Result<Option<String>, DataError> {
             if about.is_dir() { Cause::Files("a folder, expected a file".into()) } else { Cause::Irregular }.at(path)
         );
     }
-    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    decode(bytes).map(Some).map_err(|cause| cause.at(path))
+    encoding::read_text(path).map(Some)
+}
+
+/// Reads the names of classes, one a line, if there is such a file.
+///
+/// # Errors
+/// See [`read_if_present`].
+pub(super) fn class_names(path: &Path) -> Result<Option<Vec<String>>, DataError> {
+    Ok(List::read(path)?.map(|list| list.names()))
 }
 
 impl List {
     /// Reads a list, if there is such a file. Empty lines do not count.
     ///
     /// # Errors
-    /// See [`read_text`].
+    /// See [`read_if_present`].
     pub fn read(path: &Path) -> Result<Option<Self>, DataError> {
-        let Some(text) = read_text(path)? else { return Ok(None) };
+        let Some(text) = read_if_present(path)? else { return Ok(None) };
         let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim().to_owned()));
         Ok(Some(Self { path: path.to_owned(), lines: lines.filter(|(_, line)| !line.is_empty()).collect() }))
     }
@@ -62,6 +69,23 @@ impl List {
     /// Returns true if the list names nothing.
     pub const fn is_empty(&self) -> bool {
         self.lines.is_empty()
+    }
+
+    /// Returns the text of each line.
+    pub fn names(&self) -> Vec<String> {
+        self.lines.iter().map(|(_, text)| text.clone()).collect()
+    }
+
+    /// Checks that all lines differ.
+    ///
+    /// # Errors
+    /// The first line that occurs before.
+    pub fn check_unique(&self) -> Result<(), DataError> {
+        let mut seen = BTreeSet::new();
+        let twice = self.lines.iter().find(|(_, text)| !seen.insert(text));
+        twice.map_or(Ok(()), |(line, text)| {
+            Err(Cause::Table { line: *line, reason: format!("{text} is listed twice") }.at(&self.path))
+        })
     }
 
     /// Finds the file of each line among files by their names without suffix. See [`find`].

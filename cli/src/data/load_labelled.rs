@@ -3,12 +3,15 @@
 use super::{
     Broken, Cause, Classes, Classification, DataError, DataOptions, Fingerprint, Ignore, LABELLED, Labelled, LoadNotes,
     cifar, classes, classify, csv_rows, digits, folders, images, layout_hint::not_a_data_set, listing,
-    lists::read_text, name, packed, parted, tally::Tally,
+    lists::class_names, name, packed, parted, tally::Tally,
 };
 use std::path::{Path, PathBuf};
 
 /// Files with the names of classes, one a line. (CIFAR brings the first.)
 const NAMES: [&str; 2] = ["batches.meta.txt", "classes.txt"];
+
+/// Maximum number of names of classes that are read, because labels of these files are bytes.
+const MAX_NAMES: usize = 256;
 
 impl Labelled {
     /// Loads a data set, whose kind is recognised by its files:
@@ -207,9 +210,9 @@ fn described(names: &[String], counts: &[usize]) -> String {
 
 fn names(dir: &Path) -> Result<Option<(PathBuf, Vec<String>)>, DataError> {
     for path in NAMES.map(|name| dir.join(name)) {
-        if let Some(text) = read_text(&path)? {
-            let names = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(256);
-            return Ok(Some((path, names.map(str::to_owned).collect())));
+        if let Some(mut names) = class_names(&path)? {
+            names.truncate(MAX_NAMES);
+            return Ok(Some((path, names)));
         }
     }
     Ok(None)

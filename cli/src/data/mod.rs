@@ -179,14 +179,15 @@ impl Segmentation {
         let readable = |loaded: Option<Loaded>, part: &str| {
             loaded.ok_or_else(|| Cause::Files(format!("no images for {part} can be read")).at(dir))
         };
-        let (train, validation, test, told) = if found.iter().any(packed) {
+        let (train, validation, test, told, lists) = if found.iter().any(packed) {
             if reading.size.is_some() {
                 return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(dir));
             }
             let (test, validation) = packed::names(dir);
             let validation = validation.filter(|_| reading.validation);
             let validation = validation.map(|name| packed::split(dir, name, reading)).transpose()?;
-            (packed::split(dir, "train", reading)?, validation, packed::split(dir, test, reading)?, true)
+            let [train, test] = [packed::split(dir, "train", reading)?, packed::split(dir, test, reading)?];
+            (train, validation, test, true, Vec::new())
         } else if let Some(pairs) = images::pairs(dir, reading, &mut broken)? {
             let train = images::split(pairs.train, reading, &mut broken);
             let validation = pairs.validation.and_then(|pairs| images::split(pairs, reading, &mut broken));
@@ -194,18 +195,20 @@ impl Segmentation {
             let count = |part: &Option<Loaded>| part.as_ref().map_or(0, |part| part.split.count);
             broken.check([&train, &validation, &test].map(count).iter().sum(), dir)?;
             let (train, test) = (readable(train, "training")?, readable(test, "evaluation")?);
-            (train, validation, test, pairs.told)
+            (train, validation, test, pairs.told, pairs.lists)
         } else {
             return Err(layout_hint::not_a_data_set(dir, LAYOUTS, found));
         };
         let paths = train.files.iter().chain(validation.iter().flat_map(|part| &part.files)).chain(&test.files);
-        let (files, first) = (Some(Fingerprint::measure(dir, paths)?), train.files.first().cloned());
+        let table = Some(dir.join(TABLE)).filter(|path| path.exists());
+        let files = Some(Fingerprint::measure(dir, paths.chain(&lists).chain(&table))?);
+        let first = train.files.first().cloned();
         let mut tally = train.tally.clone();
         for other in validation.iter().chain([&test]) {
             other.tally.0.iter().for_each(|(value, count)| tally.add(0, &Tally([(*value, *count)].into())));
         }
         let classes = Classes::read(dir, &tally, reading.ignore)?;
-        let doubts = if dir.join(TABLE).exists() { None } else { classes.smoothed(&tally) };
+        let doubts = if table.is_some() { None } else { classes.smoothed(&tally) };
         let expected = [train.split.height, train.split.width];
         for other in validation.iter().chain([&test]) {
             let found = [other.split.height, other.split.width];

@@ -3,7 +3,7 @@
 use super::{
     Cause, DataError, Ignore,
     classes::{Classes, IGNORED, Values, chosen, colour, colour_value, coloured},
-    lists::read_text,
+    lists::read_if_present,
     tally::Tally,
 };
 use std::{collections::BTreeMap, path::Path};
@@ -109,7 +109,7 @@ impl Classes {
     /// Reads the classes of a directory from `classes.tsv`, or infers them from the labels.
     pub(super) fn read(dir: &Path, tally: &Tally, ignore: Option<Ignore>) -> Result<Self, DataError> {
         let path = dir.join(TABLE);
-        match read_text(&path)? {
+        match read_if_present(&path)? {
             Some(text) => {
                 let table = Table::parse(&text).and_then(|table| table.classes(ignore, coloured(tally)));
                 table.map_err(|(line, reason)| Cause::Table { line, reason }.at(path))

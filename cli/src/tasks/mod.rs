@@ -140,11 +140,6 @@ pub trait TaskSpec {
     /// No CPU.
     fn layers(&self, network: Network, method: Method) -> Result<Vec<PlanRow>, Failure>;
 
-    /// Returns true for a file that is part of a data set of this task, for tasks that do not record their files.
-    fn is_data_file(&self, _path: &Path) -> bool {
-        false
-    }
-
     /// Returns true if a network can train on images of this many rows, columns and channels.
     ///
     /// # Errors

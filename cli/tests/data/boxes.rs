@@ -268,6 +268,18 @@ fn boxes_that_cannot_be_used_say_why() {
         refused(load(&with("labels/a0.txt", labels)), "labels/a0.txt", cause);
     }
     refused(load(&with("classes.txt", "cat\n")), "labels/b0.txt", "line 1: class 1, but only 1 classes have names");
+    // A name has all words of its line, and a line that occurs twice is a mistake.
+    let named = load(&with("classes.txt", "traffic light\ndog\n")).expect("data");
+    assert_eq!(named.classes, ["traffic light", "dog"]);
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, corners) in BOXES {
+        image(&dir, &format!("{name}.png"));
+        write(&dir, &format!("{name}.xml"), xml("", name, corners).replace("<name>cat", "<name>traffic light"));
+    }
+    write(&dir, "classes.txt", "traffic light\ndog\n");
+    assert_eq!(load(&dir).expect("data").classes, ["traffic light", "dog"]);
+    write(&dir, "classes.txt", "traffic light\ndog\n\ndog\n");
+    refused(load(&dir), "classes.txt", "line 4: dog is listed twice");
     // Classes without names are called by their numbers; images without labels have no objects.
     let dir = with("labels/a0.txt", "");
     fs::remove_file(dir.path().join("labels/a1.txt")).expect("a file");

@@ -3,6 +3,7 @@
 mod boxes;
 mod directories;
 mod files;
+mod fingerprints;
 mod folders;
 mod idx;
 mod images;

@@ -75,6 +75,12 @@ fn tables_that_are_wrong() {
     ] {
         refused(with(text, &DataOptions::default()), "t.csv", cause);
     }
+    // Numbers among words are words.
+    for size in ["42", "inf", "1e3"] {
+        let rows: String = ["S", "M", "L", size].iter().cycle().take(20).map(|size| format!("{size},x\n")).collect();
+        let data = with(&format!("size,class\n{rows}L,y\nM,y\n"), &DataOptions::default());
+        assert_eq!(data.expect(size).columns.len(), 4, "{size}");
+    }
     let many: String = (0..400).map(|i| format!("{i},{i}.5\n")).collect();
     let refusal = with(&format!("a,b\n{many}"), &DataOptions::default()).unwrap_err().to_string();
     assert!(refusal.contains("column b: 400 different classes (0.5, 1.5"), "{refusal}");

@@ -126,7 +126,7 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
         Some(epochs) => {
             // The number of steps follows from the data, which do not depend on it.
             let data = load(&fresh, group)?;
-            let (mut plan, batch) = fresh.with_data(&*data, given)?;
+            let (mut plan, batch) = fresh.with_data(&*data, given);
             plan.iters = Some(steps_of_epochs(epochs, data.counts()[0], plan.setup.batch()));
             group.check_equal("--epochs", &epochs.to_string())?;
             (plan.begun(group)?, data, batch)
@@ -134,7 +134,7 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
         None => {
             let plan = fresh.begun(group)?;
             let data = load(&plan, group)?;
-            let (plan, batch) = plan.with_data(&*data, given)?;
+            let (plan, batch) = plan.with_data(&*data, given);
             (plan, data, batch)
         }
     };

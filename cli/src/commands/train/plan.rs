@@ -188,23 +188,12 @@ impl Plan {
 
     /// Returns the settings with the fingerprint of the data's files, and with a batch that the data have if the user
     /// chose none; with a note about the latter.
-    ///
-    /// # Errors
-    /// Files that can no longer be read.
-    pub fn with_data(mut self, data: &dyn Dataset, given: &Self) -> Result<(Self, Option<String>), Failure> {
-        self.data_files = self.measure_files(data)?;
+    #[must_use]
+    pub fn with_data(mut self, data: &dyn Dataset, given: &Self) -> (Self, Option<String>) {
+        self.data_files = data.notes().files;
         let parts = self.micro_batches.map_or(1, |parts| parts as usize);
         let note = if given.setup.batch.is_none() { self.setup.fit_batch(data, parts) } else { None };
-        Ok((self, note))
-    }
-
-    /// Returns the fingerprint of the data's files; `None` for synthetic data.
-    fn measure_files(&self, data: &dyn Dataset) -> Result<Option<Fingerprint>, Failure> {
-        let kind = self.setup.task().kind();
-        Ok(match (data.notes().files, &self.setup.data) {
-            (None, Some(path)) => Some(Fingerprint::measure_path(path, |path| kind.is_data_file(path))?),
-            (files, _) => files,
-        })
+        (self, note)
     }
 
     /// Returns the settings of a resume on these data, which must have the files of the training's start.
@@ -212,7 +201,7 @@ impl Plan {
     /// # Errors
     /// Files that were added, removed, renamed or changed in size.
     pub fn with_same_data(mut self, data: &dyn Dataset) -> Result<Self, Failure> {
-        let found = self.measure_files(data)?;
+        let found = data.notes().files;
         if let (Some(begun), Some(found), Some(path)) = (self.data_files, found, &self.setup.data)
             && begun != found
         {

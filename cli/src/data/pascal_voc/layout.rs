@@ -41,6 +41,8 @@ pub(super) struct AnnotationLayout {
     /// True if the names are all classes; otherwise only those that occur are.
     pub all_classes: bool,
     pub taken: Vec<String>,
+    /// Lists of names that were read, of images or of classes.
+    pub lists: Vec<PathBuf>,
 }
 
 impl AnnotationLayout {
@@ -63,15 +65,15 @@ impl AnnotationLayout {
     }
 
     fn voc(root: PathBuf, reading: &DataOptions) -> Result<Self, DataError> {
-        let mut taken = Vec::new();
-        let parts = voc_parts(&root, reading, &mut taken)?;
+        let (mut taken, mut lists) = (Vec::new(), Vec::new());
+        let parts = voc_parts(&root, reading, &mut taken, &mut lists)?;
         let listed = |name: String| Listed::Voc {
             images: root.join("JPEGImages"),
             xml: root.join("Annotations").join(format!("{name}.xml")),
             name,
         };
         let parts = parts.map(|names| names.into_iter().map(listed).collect());
-        Ok(Self { root, parts, taken, ..Self::default() })
+        Ok(Self { root, parts, taken, lists, ..Self::default() })
     }
 
     /// Finds annotation files of COCO: in the directory, in its folder `annotations`, or in a folder for each part.
@@ -131,12 +133,13 @@ impl AnnotationLayout {
         if whole.is_empty() && parts.iter().all(Vec::is_empty) {
             return Ok(None);
         }
-        let names = yolo::names(&folders.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        let (list, names) = yolo::find_names(&folders)?.unzip();
+        let names = names.unwrap_or_default();
         let layout = Self::split(dir, whole, parts, reading)?;
         let is_yolo = |listed: &Listed| matches!(listed, Listed::Yolo { .. });
         let all_classes = !names.is_empty() && layout.parts.iter().flatten().any(is_yolo);
         let taken = taken.into_iter().chain(layout.taken).collect();
-        Ok(Some(Self { names, all_classes, taken, ..layout }))
+        Ok(Some(Self { names, all_classes, taken, lists: list.into_iter().collect(), ..layout }))
     }
 
     /// Chooses the images of each part: by folder or file, by the lists `train.txt`, `val.txt` and `test.txt`, or every
@@ -300,8 +303,15 @@ fn voc_root(dir: &Path) -> Result<Option<PathBuf>, DataError> {
 }
 
 /// Returns the names of training, validation and test images.
-fn voc_parts(root: &Path, reading: &DataOptions, taken: &mut Vec<String>) -> Result<[Vec<String>; 3], DataError> {
-    let list = |name: &str| list(&root.join("ImageSets/Main").join(format!("{name}.txt")));
+fn voc_parts(
+    root: &Path, reading: &DataOptions, taken: &mut Vec<String>, lists: &mut Vec<PathBuf>,
+) -> Result<[Vec<String>; 3], DataError> {
+    let mut list = |name: &str| {
+        let path = root.join("ImageSets/Main").join(format!("{name}.txt"));
+        let found = image_names(&path)?;
+        lists.extend(found.is_some().then_some(path));
+        Ok::<_, DataError>(found)
+    };
     let (train, val, both, test) = (list("train")?, list("val")?, list("trainval")?, list("test")?);
     let together = |train: Vec<String>, val: Option<Vec<String>>| {
         let known: BTreeSet<String> = train.iter().cloned().collect();
@@ -338,8 +348,8 @@ fn voc_parts(root: &Path, reading: &DataOptions, taken: &mut Vec<String>) -> Res
     }
 }
 
-/// Reads the names in a list file, if there is one.
-pub(super) fn list(path: &Path) -> Result<Option<Vec<String>>, DataError> {
+/// Reads the names of images in a list file, if there is one. Further columns do not count.
+fn image_names(path: &Path) -> Result<Option<Vec<String>>, DataError> {
     if !path.is_file() {
         return Ok(None);
     }

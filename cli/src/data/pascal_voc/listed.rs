@@ -32,7 +32,7 @@ pub(super) struct Found {
     pub name: String,
     pub image: PathBuf,
     /// File that the boxes come from.
-    origin: PathBuf,
+    pub origin: PathBuf,
     pub annotation: Annotation,
 }
 

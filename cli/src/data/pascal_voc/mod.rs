@@ -12,13 +12,14 @@ mod yolo;
 pub use augment::Shown;
 
 use super::{
-    Cause, DataError, DataOptions, LoadNotes, MOST_CLASSES, Sample, Whole, decode,
-    files::Broken,
+    Cause, DataError, DataOptions, Fingerprint, LoadNotes, MOST_CLASSES, Sample, Whole, decode,
+    files::{Broken, hold_out},
+    lists::List,
     name, parted,
     store::{each, each_file, read},
 };
 use gradscale::metrics::Truth;
-use layout::{AnnotationLayout, list};
+use layout::AnnotationLayout;
 use listed::{Found, Listed};
 use std::{
     collections::BTreeSet,
@@ -96,7 +97,7 @@ impl Boxed {
     /// A directory of another layout; files that are missing or broken; boxes outside of their pictures; classes that
     /// are none.
     pub fn load(dir: &Path, reading: &DataOptions) -> Result<Self, DataError> {
-        let AnnotationLayout { root, parts: [train, validation, test], names, all_classes, mut taken } =
+        let AnnotationLayout { root, parts: [train, validation, test], names, all_classes, mut taken, mut lists } =
             AnnotationLayout::find(dir, reading)?;
         let mut broken = Broken::new(reading);
         let mut found = |all: Vec<Listed>| broken.keep(each_file(all.len(), |i| all[i].read(&names)));
@@ -107,17 +108,29 @@ impl Boxed {
                 return Err(Cause::Boxes(format!("no images for {list}")).at(&root));
             }
         }
-        let classes =
-            if all_classes { names } else { classes(&root, &names, train.iter().chain(validation.iter().flatten()))? };
-        let mut reader =
-            Reader { classes: &classes, lines: Vec::new(), memory: reading.memory.saturating_mul(1_000_000) };
+        let classes = if all_classes {
+            names
+        } else {
+            let list = List::read(&root.join(NAMES))?;
+            lists.extend(list.as_ref().map(|list| list.path.clone()));
+            classes(&root, list, &names, train.iter().chain(validation.iter().flatten()))?
+        };
+        let mut reader = Reader {
+            classes: &classes,
+            lines: Vec::new(),
+            memory: reading.memory.saturating_mul(1_000_000),
+            images: Vec::new(),
+            origins: BTreeSet::new(),
+        };
         let mut whole = |found: Vec<Found>| {
             let read = reader.read_all(found);
             broken.keep(read)
         };
         let (train, test) = (whole(train)?, whole(test)?);
         let validation = validation.map(&mut whole).transpose()?;
-        let lines = reader.lines;
+        let Reader { lines, images, mut origins, .. } = reader;
+        origins.extend(lists);
+        let files = Some(Fingerprint::measure(dir, images.iter().chain(&origins))?);
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let boxes: usize = train.iter().map(|one| one.truths.len()).sum();
         if boxes == 0 {
@@ -132,8 +145,12 @@ impl Boxed {
             taken.push(format!("no test box counts: {why}; average precision is not defined"));
         }
         taken.insert(0, format!("{}: {boxes} boxes of {} classes ({})", name(dir), classes.len(), classes.join(", ")));
-        let notes =
-            LoadNotes { taken, left_out: broken.lines().into_iter().chain(lines).collect(), ..LoadNotes::default() };
+        let notes = LoadNotes {
+            taken,
+            left_out: broken.lines().into_iter().chain(lines).collect(),
+            files,
+            ..LoadNotes::default()
+        };
         Ok(Self { name: name(dir), classes, train, validation, test, notes })
     }
 
@@ -163,11 +180,13 @@ impl Boxed {
 
 /// Returns the classes of `classes.txt`, or all that occur: in the order of `known`, and others by name.
 fn classes<'a>(
-    root: &Path, known: &[String], found: impl Iterator<Item = &'a Found>,
+    root: &Path, list: Option<List>, known: &[String], found: impl Iterator<Item = &'a Found>,
 ) -> Result<Vec<String>, DataError> {
-    let path = root.join(NAMES);
-    let (names, from) = match list(&path)? {
-        Some(names) => (names, path),
+    let (names, from) = match list {
+        Some(list) => {
+            list.check_unique()?;
+            (list.names(), list.path)
+        }
         None => {
             let names: BTreeSet<&String> =
                 found.flat_map(|one| &one.annotation.objects).map(|object| &object.class).collect();
@@ -192,6 +211,10 @@ struct Reader<'a> {
     lines: Vec<String>,
     /// Number of bytes of pixels that may still be kept in memory.
     memory: u64,
+    /// Image files that were read.
+    images: Vec<PathBuf>,
+    /// Files that the boxes of these come from.
+    origins: BTreeSet<PathBuf>,
 }
 
 impl Reader<'_> {
@@ -209,18 +232,12 @@ impl Reader<'_> {
             if let Kept::Memory(whole) = &kept {
                 self.memory = self.memory.saturating_sub(whole.pixels.len() as u64);
             }
+            if found.origin != found.image {
+                self.origins.insert(found.origin);
+            }
+            self.images.push(found.image);
             Ok(Pictured { name: found.name, truths, kept })
         };
         found.into_iter().zip(decoded).map(&mut one).collect()
     }
-}
-
-/// Splits off every tenth image for validation.
-fn hold_out(all: &[Pictured]) -> Option<[Vec<Pictured>; 2]> {
-    let of = |held: bool| -> Vec<Pictured> {
-        let numbered = all.iter().enumerate();
-        numbered.filter(|(i, _)| (i % 10 == 9) == held).map(|(_, one)| one.clone()).collect()
-    };
-    let parts = [of(false), of(true)];
-    (!parts[1].is_empty()).then_some(parts)
 }

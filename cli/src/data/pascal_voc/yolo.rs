@@ -1,7 +1,7 @@
 //! Label files of YOLO: a line for each object with the number of its class and the box as shares of the image.
 
 use super::annotation::{Annotation, Bounds, Object, ObjectPosition};
-use crate::data::{Cause, DataError, encoding::read_text, files::visible};
+use crate::data::{Cause, DataError, encoding::read_text, files::visible, lists::class_names};
 use std::path::{Path, PathBuf};
 
 /// Files with a name in each line.
@@ -50,29 +50,32 @@ fn outline(points: &[f32]) -> [f32; 4] {
 }
 
 /// Reads the names of the classes by their numbers from `data.yaml` or another YAML file, or from a list of names, in
-/// one of these folders. Returns none if there is no such file.
+/// one of these folders. Returns them with their file.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub(super) fn names(folders: &[&Path]) -> Result<Vec<String>, DataError> {
+pub(super) fn find_names(folders: &[PathBuf]) -> Result<Option<(PathBuf, Vec<String>)>, DataError> {
     for folder in folders {
         let is_yaml = |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml");
         for path in visible(folder)?.into_iter().filter(is_yaml) {
             if let Some(names) = yaml_names(&read_text(&path)?) {
-                return Ok(names);
+                return Ok(Some((path, names)));
             }
         }
-        if let Some(path) = NAME_LISTS.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
-            let text = read_text(&path)?;
-            return Ok(text.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect());
+        for path in NAME_LISTS.map(|name| folder.join(name)) {
+            if let Some(names) = class_names(&path)? {
+                return Ok(Some((path, names)));
+            }
         }
     }
-    Ok(Vec::new())
+    Ok(None)
 }
 
 /// Returns the names in a YAML file, in the three forms that YOLO's tools write: `[a, b]`, lines `- a`, and lines `0: a`.
 fn yaml_names(text: &str) -> Option<Vec<String>> {
-    let mut lines = text.lines().map(|line| line.split(" #").next().unwrap_or(line));
+    let plain = |line: &'_ str| line.split(" #").next().unwrap_or(line).to_owned();
+    let lines: Vec<String> = text.lines().filter(|line| !line.trim_start().starts_with('#')).map(plain).collect();
+    let mut lines = lines.iter().map(String::as_str);
     let head = lines.find_map(|line| line.strip_prefix("names:"))?.trim();
     if let Some(begin) = head.strip_prefix(['[', '{']) {
         let rest: String = std::iter::once(begin).chain(lines).collect::<Vec<_>>().join(" ");
@@ -112,6 +115,8 @@ mod tests {
             "names: [cat,\n  dog]\n",
             "names: {0: cat, 1: dog}\n",
             "names:\n\n  - cat\n  - dog",
+            "names:\n# animals\n- cat\n  # the last one\n- dog # barks\nnc: 2\n",
+            "names: [cat,\n  # the last one\n  dog]\n",
         ] {
             assert_eq!(yaml_names(text).expect(text), ["cat", "dog"], "{text}");
         }

@@ -8,7 +8,7 @@ pub use spectrum::Spectra;
 pub use wav::Sound;
 
 use super::{
-    Cause, DataError, DataOptions, LoadNotes,
+    Cause, DataError, DataOptions, Fingerprint, LoadNotes,
     encoding::read_text,
     files::{Broken, fifths, hold_out, visible},
     name, parted, split_note,
@@ -87,8 +87,8 @@ impl Speech {
             return Err(Cause::Layout { expected: LAYOUT, found: super::listing(dir)? }.at(dir));
         }
         let texts = Texts::read(dir)?;
-        let lists = ["train", "test", "val"].map(|part| list(&folder, &dir.join(format!("{part}.txt"))));
-        let [train, test, validation] = lists;
+        let list_paths = ["train", "test", "val"].map(|part| dir.join(format!("{part}.txt")));
+        let [train, test, validation] = list_paths.each_ref().map(|path| list(&folder, path));
         let (train, test, validation) = (train?, test?, validation?);
         check_disjoint(dir, [("train", &train), ("test", &test), ("val", &validation)])?;
         let (mut broken, mut taken) = (Broken::new(reading), Vec::new());
@@ -109,7 +109,8 @@ impl Speech {
                 .at(dir.join("train.txt")));
             }
         };
-        let mut heard = Heard { reading, texts, spectra: None, bytes: 0, mixed: 0, resampled: 0 };
+        let mut heard =
+            RecordingReader { reading, texts, spectra: None, bytes: 0, mixed: 0, resampled: 0, files: Vec::new() };
         let train = heard.read_files(&train, &mut broken)?;
         let test = heard.read_files(&test, &mut broken)?;
         let validation = validation.map(|files| heard.read_files(&files, &mut broken)).transpose()?;
@@ -119,12 +120,14 @@ impl Speech {
             }
         }
         taken.extend(heard.conversions());
+        let tables = heard.texts.table().into_iter().chain(&list_paths).filter(|path| path.is_file());
+        let files = Some(Fingerprint::measure(dir, heard.files.iter().chain(tables))?);
         let Some((rate, spectra)) = heard.spectra else { return Err(Cause::Empty.at(dir)) };
         let frequencies = spectra.frequencies();
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let letters = letters([&train, &test].into_iter().chain(&validation));
         taken.insert(0, format!("{}: {} letters, sampled at {rate} Hz", name(dir), letters.len()));
-        let notes = LoadNotes { taken, left_out: broken.lines(), ..LoadNotes::default() };
+        let notes = LoadNotes { taken, left_out: broken.lines(), files, ..LoadNotes::default() };
         Ok(Self { name: name(dir), letters, rate, frequencies, train, validation, test, notes })
     }
 
@@ -178,6 +181,14 @@ impl Texts {
         Ok(Self::Table(path, texts))
     }
 
+    /// Returns the path of the table, if there is one.
+    const fn table(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Table(path, _) => Some(path),
+            Self::Digits => None,
+        }
+    }
+
     fn find_text(&self, path: &Path) -> Result<String, DataError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         match self {
@@ -206,7 +217,7 @@ fn bare_name(name: &str) -> &str {
 }
 
 /// State of reading the recordings of a data set.
-struct Heard<'a> {
+struct RecordingReader<'a> {
     reading: &'a DataOptions,
     texts: Texts,
     /// Sampling rate of the first recording, and the transform to spectra.
@@ -216,9 +227,11 @@ struct Heard<'a> {
     mixed: usize,
     /// Number of recordings that were resampled.
     resampled: usize,
+    /// Recordings that were read.
+    files: Vec<PathBuf>,
 }
 
-impl Heard<'_> {
+impl RecordingReader<'_> {
     fn read_files(&mut self, files: &[PathBuf], broken: &mut Broken<'_>) -> Result<Vec<Spoken>, DataError> {
         let mut all = Vec::new();
         for path in files {
@@ -260,6 +273,7 @@ impl Heard<'_> {
         self.spectra = Some((rate, spectra));
         self.mixed += usize::from(mixed);
         self.resampled += usize::from(resampled);
+        self.files.push(path.to_owned());
         Ok(spoken)
     }
 

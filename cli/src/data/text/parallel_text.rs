@@ -2,7 +2,7 @@
 
 use super::{Pieces, lines, synthetic};
 use crate::data::{
-    Cause, DataError, DataOptions, Languages, LoadNotes, Random,
+    Cause, DataError, DataOptions, Fingerprint, Languages, LoadNotes, Random,
     files::{fifths, hold_out, visible},
     listing, name, split_note, store,
 };
@@ -73,10 +73,15 @@ impl Parallel {
         let of = |known: &dyn Fn(&str) -> bool| parts.keys().map(String::as_str).find(|part| known(part));
         let (test, validation) = (of(&|part| part.starts_with(TEST)), of(&|part| VALIDATION.contains(&part)));
         let (test, validation) = if test.is_some() { (test, validation) } else { (validation, None) };
-        let read = |part: &str| both(dir, part, &parts[part], &languages);
+        let mut paths = Vec::new();
+        let mut read = |part: &str| {
+            let files = both_files(dir, part, &parts[part], &languages)?;
+            paths.extend(files.map(Clone::clone));
+            read_pairs(files)
+        };
         let mut taken = Vec::new();
         let train = read("train")?;
-        let validation = validation.filter(|_| reading.validation).map(read).transpose()?;
+        let validation = validation.filter(|_| reading.validation).map(&mut read).transpose()?;
         let (train, test) = match test {
             Some(test) => (train, read(test)?),
             None => {
@@ -85,7 +90,10 @@ impl Parallel {
                 (train, test)
             }
         };
-        Self::new(name(dir), languages, [train, test], validation, reading, taken).map_err(|cause| cause.at(dir))
+        let files = Some(Fingerprint::measure(dir, &paths)?);
+        let data = Self::new(name(dir), languages, [train, test], validation, reading, taken);
+        let data = data.map_err(|cause| cause.at(dir))?;
+        Ok(Self { notes: LoadNotes { files, ..data.notes }, ..data })
     }
 
     /// Generates synthetic data: 2000 training and 100 test sentences of numbers, in English and German words.
@@ -202,16 +210,20 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) 
     }
 }
 
-/// Reads the lines of a split in both languages.
-fn both(
-    dir: &Path, part: &str, files: &BTreeMap<String, PathBuf>, Languages(languages): &Languages,
-) -> Result<Texts, DataError> {
+/// Returns the files of a split in both languages.
+fn both_files<'a>(
+    dir: &Path, part: &str, files: &'a BTreeMap<String, PathBuf>, Languages(languages): &Languages,
+) -> Result<[&'a PathBuf; 2], DataError> {
     let file = |language: &String| {
         let missing =
             || Cause::Missing(format!("the {part} set lacks this language")).at(dir.join(format!("{part}.{language}")));
         files.get(language).ok_or_else(missing)
     };
-    let [source, target] = [file(&languages[0])?, file(&languages[1])?];
+    Ok([file(&languages[0])?, file(&languages[1])?])
+}
+
+/// Reads the lines of a split in both languages.
+fn read_pairs([source, target]: [&PathBuf; 2]) -> Result<Texts, DataError> {
     let (sources, targets) = (lines(source)?, lines(target)?);
     let (shorter, longer) = if sources.len() < targets.len() { (source, target) } else { (target, source) };
     let counts = [sources.len(), targets.len()];

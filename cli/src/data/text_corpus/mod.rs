@@ -5,7 +5,7 @@ mod vocabulary;
 
 pub use vocabulary::{Tokens, Vocabulary};
 
-use super::{Cause, DataError, DataOptions, LoadNotes, encoding::read_text, files::visible, name};
+use super::{Cause, DataError, DataOptions, Fingerprint, LoadNotes, encoding::read_text, files::visible, name};
 use std::path::{Path, PathBuf};
 
 /// Default number of tokens in a window.
@@ -56,13 +56,16 @@ impl Corpus {
     /// may be.
     pub fn load(path: &Path, reading: &DataOptions) -> Result<Self, DataError> {
         let parts = if path.is_file() { single(path)? } else { directory(path, reading)? };
-        let size = |part: &(PathBuf, String)| 4 * part.1.len() as u64;
-        let bytes: u64 =
-            [Some(&parts.train), parts.validation.as_ref(), parts.test.as_ref()].into_iter().flatten().map(size).sum();
+        let all: Vec<&(PathBuf, String)> =
+            [Some(&parts.train), parts.validation.as_ref(), parts.test.as_ref()].into_iter().flatten().collect();
+        let bytes: u64 = all.iter().map(|(_, text)| 4 * text.len() as u64).sum();
         if bytes > reading.memory.saturating_mul(1_000_000) {
             return Err(Cause::Text("may exceed --memory; raise it or train on less text".to_owned()).at(path));
         }
-        Self::from_parts(&name(path), parts, reading)
+        let root = if path.is_file() { path.parent().unwrap_or(path) } else { path };
+        let files = Some(Fingerprint::measure(root, all.into_iter().map(|(path, _)| path))?);
+        let corpus = Self::from_parts(&name(path), parts, reading)?;
+        Ok(Self { notes: LoadNotes { files, ..corpus.notes }, ..corpus })
     }
 
     /// Generates a corpus of sentences by a small grammar, always the same for a seed.

@@ -83,11 +83,6 @@ impl TaskSpec for Detecting {
         network.words(name.map_or("SSD-300", |(_, name)| name))
     }
 
-    fn is_data_file(&self, path: &Path) -> bool {
-        const FOLDERS: [&str; 3] = ["Annotations", "JPEGImages", "Main"];
-        path.parent().and_then(Path::file_name).is_some_and(|folder| FOLDERS.iter().any(|known| folder == *known))
-    }
-
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("pictures with boxes", IMAGES)?;
         Ok(Box::new(match path {

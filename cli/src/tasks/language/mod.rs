@@ -86,10 +86,6 @@ impl TaskSpec for Language {
         }
     }
 
-    fn is_data_file(&self, path: &Path) -> bool {
-        path.extension().is_some_and(|suffix| ["txt", "tokens"].iter().any(|known| suffix == *known))
-    }
-
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("text", IMAGES)?;
         Ok(Box::new(match path {

@@ -59,13 +59,6 @@ impl TaskSpec for Speaking {
         format!("Deep Speech 2 ({channels} channels, {layers} layers of {units} units)")
     }
 
-    fn is_data_file(&self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        let suffix = path.extension().unwrap_or_default();
-        suffix.eq_ignore_ascii_case("wav")
-            || ["transcripts.tsv", "train.txt", "test.txt", "val.txt"].contains(&name.as_str())
-    }
-
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("recordings", IMAGES)?;
         Ok(Box::new(match path {

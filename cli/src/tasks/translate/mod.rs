@@ -75,11 +75,6 @@ impl TaskSpec for Translating {
         format!("seq2seq with attention ({layers} of {units} units in encoder and decoder{of})")
     }
 
-    fn is_data_file(&self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        ["train", "val", "test"].iter().any(|part| name.starts_with(part))
-    }
-
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         reading.refuse("sentences", IMAGES)?;
         Ok(Box::new(match path {
