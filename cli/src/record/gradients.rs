@@ -85,8 +85,11 @@ pub fn span(both: &[Shares; 2]) -> (i32, i32) {
 /// Number of columns of the histogram in files: with its indent, and with labels that reach beyond it, it fits 80.
 pub const COLUMNS: i32 = 72;
 
-/// Draws the histograms before and after scaling in text, one of at most `columns` per power of two or several. `None`
-/// for runs without f16.
+/// Number of columns by which labels may reach beyond the bars: `2^-140` at the last bar.
+const LABEL_OVERHANG: usize = 6;
+
+/// Draws the histograms before and after scaling in text, one of at most `columns` per power of two or several. No line
+/// has more than `columns` + 8 characters: an indent of two, and labels beyond the bars. `None` for runs without f16.
 pub fn text(runs: &[&Record], columns: i32) -> Option<String> {
     let observed = Observed::latest(runs)?;
     let both = observed.before_and_after();
@@ -109,16 +112,17 @@ pub fn text(runs: &[&Record], columns: i32) -> Option<String> {
         writeln!(text, "  {}", bars.iter().map(|share| block(share / highest)).collect::<String>().trim_end()).ok();
     }
     // The bin that ends at 2^-25 is the last that is flushed.
-    let limits = [low, -24, -13, 17, high + 12 * step].map(|power| usize::try_from((power - low) / step).unwrap_or(0));
+    let starts = [low, -24, -13, 17].map(|power| usize::try_from((power - low) / step).unwrap_or(0));
+    let end = usize::try_from(columns).unwrap_or(0) + LABEL_OVERHANG;
     let mut ruler = String::from("  ");
-    for (ends, (zone, ..)) in limits.windows(2).zip(ZONES) {
-        let room = ends[1] - ends[0];
-        let mark = if ends[0] == 0 { "" } else { "|" };
+    for (i, (zone, ..)) in ZONES.iter().enumerate() {
+        let room = starts.get(i + 1).copied().unwrap_or(end).saturating_sub(starts[i]);
+        let mark = if starts[i] == 0 { "" } else { "|" };
         // A label that is too long is truncated.
         ruler.extend(format!("{mark}{zone:room$}").chars().take(room));
     }
     writeln!(text, "{}", ruler.trim_end()).ok();
-    let mut axis = vec![' '; width + 6];
+    let mut axis = vec![' '; width + LABEL_OVERHANG];
     // So far apart that the longest, 2^-140, has room.
     let apart = 20 * ((8 * step + 19) / 20);
     for power in (low..=high).filter(|power| power % apart == 0) {
@@ -186,6 +190,20 @@ mod tests {
         assert_eq!(at(lines[4], '|'), 2 + 6, "2^-24 is the first power that is not flushed");
         assert_eq!(lines[5].find("2^-20"), Some(2 + 10));
         assert!(super::text(&[], COLUMNS).is_none());
+    }
+
+    /// Checks that labels of the ruler and of the axis keep to the width for all ranges of values.
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for first in [-150, -90, -43, -28] {
+            let mut run = record("gs", 20);
+            run.sites[0].histogram.as_mut().expect("a histogram").first = first;
+            for columns in [12, 32, 40, COLUMNS] {
+                let text = text(&[&run], columns).expect("histograms");
+                let widest = text.lines().filter(|line| line.starts_with(' ')).map(|line| line.chars().count()).max();
+                assert!(widest <= usize::try_from(columns + 8).ok(), "{first}, {columns}:\n{text}");
+            }
+        }
     }
 
     #[test]
