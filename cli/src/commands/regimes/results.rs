@@ -55,14 +55,12 @@ impl<'a> Results<'a> {
         (!rows.is_empty()).then_some(Cell { regime, method, rows })
     }
 
-    /// Returns true if a method is clearly worse than f32; `None` if either has not run.
+    /// Returns true if a method is clearly worse than f32; `None` if either has not run, or if neither has a score.
     pub fn behind(&self, regime: &Regime, method: &str) -> Option<bool> {
         let (single, cell) = (self.cell(regime, "fp32")?, self.cell(regime, method)?);
-        Some(cell.behind(&single))
+        cell.behind(&single)
     }
-}
 
-impl Results<'_> {
     /// Returns true if any method is clearly worse than f32 in the regime.
     pub fn is_any_behind(&self, regime: &Regime) -> bool {
         self.methods().iter().any(|method| self.behind(regime, method) == Some(true))
@@ -90,16 +88,64 @@ impl Cell<'_> {
 
     /// Returns true if it is clearly worse. With several seeds: by more than 3 points or a quarter of an error, and by
     /// more than twice the standard error of the difference. With one seed, whose chance is unknown: by 10 points or
-    /// twice the error. A training without a score is worse.
-    fn behind(&self, single: &Self) -> bool {
+    /// twice the error. A training without a score is worse. `None` if no training of either has a score.
+    fn behind(&self, single: &Self) -> Option<bool> {
         let (all, own, other) = (self.rows.len(), self.scores(), single.scores());
         let (Some((mean, spread)), Some((than, its_spread))) = (mean_and_spread(&own), mean_and_spread(&other)) else {
-            return own.len() < other.len();
+            return (own.len() != other.len()).then_some(own.len() < other.len());
         };
         let higher = self.regime.task.higher_is_better();
         let (points, share) = if all > 1 { (3.0, 0.25) } else { (10.0, 1.0) };
         let (by, least) = if higher { (than - mean, points) } else { (mean - than, share * than) };
         let noise = 2.0 * spread.unwrap_or(0.0).hypot(its_spread.unwrap_or(0.0)) / (all as f64).sqrt();
-        own.len() < all || by > least.max(noise)
+        Some(own.len() < all || by > least.max(noise))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::regimes::regime::list_regimes;
+
+    fn row(regime: &Regime, method: &str, (seed, score): (u64, Option<f64>)) -> Row {
+        Row {
+            regime: regime.name.clone(),
+            method: method.to_owned(),
+            seed,
+            steps: 1,
+            score,
+            higher_is_better: regime.task.higher_is_better(),
+            skipped: 0,
+            finite_skipped: 0,
+            scale: None,
+            repeated: 0,
+            seconds: 0.0,
+            failure: None,
+            exponents: Vec::new(),
+        }
+    }
+
+    /// Checks the rule of two seeds, also of trainings without a score. Scores are of images classified correctly.
+    #[test]
+    fn a_method_is_behind_f32() {
+        let regimes: Vec<Regime> = list_regimes().into_iter().filter(|regime| regime.name == "masked").collect();
+        let regime = &regimes[0];
+        assert!(regime.task.higher_is_better());
+        let with = |name: &str, scores: [Option<f64>; 2]| {
+            (0..).zip(scores).map(|one| row(regime, name, one)).collect::<Vec<_>>()
+        };
+        for (single, other, expected) in [
+            ([Some(90.0), Some(90.0)], [Some(88.0), Some(88.0)], Some(false)),
+            ([Some(90.0), Some(90.0)], [Some(86.0), Some(86.0)], Some(true)),
+            ([Some(90.0), Some(90.0)], [Some(90.0), None], Some(true)),
+            ([Some(90.0), None], [None, None], Some(true)),
+            ([None, None], [Some(50.0), None], Some(false)),
+            // Without any score nothing is compared, so the method is not as good.
+            ([None, None], [None, None], None),
+        ] {
+            let mut results = Results::new(Value::Null, Origin::here(), "data", &regimes);
+            results.rows = [with("fp32", single), with("gs", other)].concat();
+            assert_eq!(results.behind(regime, "gs"), expected, "{single:?}, {other:?}");
+        }
     }
 }
