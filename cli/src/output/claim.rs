@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
@@ -14,6 +14,9 @@ const MARKS: [&str; 3] =
 
 /// Number of bytes in which a mark is searched. The style sheet of a page comes before its second mark and has 10 kB.
 const SEARCHED_BYTES: u64 = 1 << 16;
+
+/// Name of the file that the writing process locks.
+const LOCK: &str = "lock";
 
 /// Directory for results that this process has locked.
 #[derive(Debug)]
@@ -78,15 +81,24 @@ fn directory(asked: Option<&Path>, stem: &str) -> Result<PathBuf, Failure> {
 /// # Errors
 /// A lock that another process holds, or a directory that cannot be written to.
 pub fn lock(directory: &Path) -> Result<File, Failure> {
-    let path = directory.join("lock");
+    let path = directory.join(LOCK);
     // Without truncation: a file of this name may be somebody else's.
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.map_err(|error| Failure::file(&path, error))?;
-    file.try_lock().map_err(|_| {
-        let cause = "another gradscale is writing to this directory; wait for it or choose another --out";
-        Failure::file(directory, cause)
-    })?;
+    file.try_lock().map_err(|error| refusal(directory, error))?;
     Ok(file)
+}
+
+/// Returns the error of a lock that was not acquired. A file system without locks is no other process.
+fn refusal(directory: &Path, error: TryLockError) -> Failure {
+    match error {
+        TryLockError::WouldBlock => {
+            let cause = "another gradscale is writing to this directory; wait for it or choose another --out";
+            Failure::file(directory, cause)
+        }
+        TryLockError::Error(error) => Failure::file(&directory.join(LOCK), format!("cannot be locked: {error}"))
+            .hint("choose an --out on a file system with locks"),
+    }
 }
 
 /// Checks that a file can be replaced: it does not exist, is empty, or has a mark of this program.
@@ -106,4 +118,23 @@ pub fn check_own(path: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::file(path, "exists already and is not a file of gradscale; choose another place with --out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks that a lock of another process and a file system without locks have different messages.
+    #[test]
+    fn locks_that_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        let held = lock(path).expect("a lock");
+        let refused = lock(path).expect_err("a lock that is held").to_string();
+        assert!(refused.contains(": another gradscale is writing to this directory"), "{refused}");
+        drop(held);
+        lock(path).expect("a lock that was released");
+        let unsupported = refusal(path, TryLockError::Error(ErrorKind::Unsupported.into())).to_string();
+        assert!(unsupported.contains("lock: cannot be locked: unsupported; choose an --out on"), "{unsupported}");
+    }
 }
