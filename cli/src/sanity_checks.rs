@@ -1,8 +1,9 @@
 //! Warnings about implausible results with the likely cause, printed at once and stored in the record.
 
 use crate::{
+    Failure,
     metrics::{Metric, Metrics},
-    output::Progress,
+    output::{self, Progress},
 };
 use gradscale::sites::LossScaleWarning;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,7 +41,7 @@ pub struct SanityChecks {
     one_class: Option<String>,
     one_image: Option<String>,
     won: Option<String>,
-    /// Sites that have stored non-zero values; true if each step flushed all of them.
+    /// Sites, each with true if every step flushed all of its non-zero values.
     flushed: BTreeMap<String, bool>,
     certain: Option<String>,
     unchanged: Option<String>,
@@ -92,14 +93,11 @@ impl SanityChecks {
         }
     }
 
-    /// Counts the values that a site stored in a step, and those of them that were flushed.
-    pub fn site(&mut self, name: &str, nonzero: u64, flushed: u64) {
-        if nonzero == 0 {
-            return;
-        }
-        match self.flushed.get_mut(name) {
-            Some(all) => *all &= flushed == nonzero,
-            None => drop(self.flushed.insert(name.to_owned(), flushed == nonzero)),
+    /// Sets whether a site has flushed all of its non-zero values in every step so far.
+    pub fn set_flushed(&mut self, site: &str, all: bool) {
+        match self.flushed.get_mut(site) {
+            Some(known) => *known = all,
+            None => drop(self.flushed.insert(site.to_owned(), all)),
         }
     }
 
@@ -242,10 +240,10 @@ impl SanityChecks {
 }
 
 /// Prints new warnings above the progress.
-pub fn say(progress: &Progress, about: &str, news: &[String]) {
+pub fn print_warnings(progress: &Progress, about: &str, news: &[String]) {
     if !news.is_empty() {
-        progress
-            .suspend(|| news.iter().for_each(|line| eprintln!("gradscale: warning: {about}: {}", line.escape_debug())));
+        let warning = |text: &String| output::warn(&Failure::at(format_args!("warning: {about}"), text));
+        progress.suspend(|| news.iter().for_each(warning));
     }
 }
 
@@ -366,13 +364,12 @@ mod tests {
             "after 10 steps no box is found in any image: these are few steps; if it stays so, lower the learning rate"
         );
         // The counts show another cause.
-        for (nonzero, flushed) in [(9, 9), (0, 0), (3, 3)] {
-            doubts.site("net.a/dgrad", nonzero, flushed);
-            doubts.site("net.b/dgrad", 9, 8);
+        for (site, all) in [("net.a/dgrad", true), ("net.b/dgrad", false)] {
+            doubts.set_flushed(site, all);
         }
         doubts.score(15, &of(0));
         assert!(doubts.sentences()[0].ends_with(": all gradients at net.a/dgrad were flushed to zero"));
-        doubts.site("net.a/dgrad", 4, 3);
+        doubts.set_flushed("net.a/dgrad", false);
         doubts.score(500, &of(0));
         assert!(
             doubts.sentences()[0].ends_with(": the learning rate is too high, or boxes do not belong to their images")
@@ -409,8 +406,8 @@ mod tests {
             doubts.weights(&[name.to_owned()]);
             doubts.sentences().pop().expect("a sentence")
         };
-        let flushes = |doubts: &mut SanityChecks| doubts.site("a.one/dgrad", 5, 5);
-        let stores = |doubts: &mut SanityChecks| doubts.site("a.one/dgrad", 5, 4);
+        let flushes = |doubts: &mut SanityChecks| doubts.set_flushed("a.one/dgrad", true);
+        let stores = |doubts: &mut SanityChecks| doubts.set_flushed("a.one/dgrad", false);
         assert_eq!(
             with(flushes, "a.one.bias"),
             "a.one.bias never changed, because all gradients at a.one/dgrad were flushed to zero"

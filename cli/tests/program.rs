@@ -332,6 +332,11 @@ fn json_for_scripts() {
         json(&[&["compare", "--json", "--iters", "2", "--methods", "fp32,gs", "--out", "c"], &small[..]].concat());
     let [compare] = &compare[..] else { panic!("{compare:?}") };
     assert_eq!(compare["parts"][0]["runs"].as_array().map(Vec::len), Some(2), "{compare}");
+    let part = compare["parts"][0].as_object().expect("a part");
+    assert!(part.keys().eq(["runs", "title", "verdict"]) && part["title"].is_string(), "{compare}");
+    assert!(part["runs"][1]["seconds"].is_number() && part["runs"][1]["loss"].is_null(), "{compare}");
+    // A complete comparison answers with the same.
+    assert_eq!(json(&["compare", "--resume", "c", "--json"]), [compare.clone()]);
     image::GrayImage::from_pixel(28, 28, image::Luma([9])).save(at.join("a.png")).expect("an image");
     let predicted = json(&["predict", checkpoint, "a.png", "--json"]);
     assert!(

@@ -373,6 +373,10 @@ fn a_comparison_is_resumed() {
         let before = files(&at.join(signal));
         let complete = done(at, &["compare", "--resume", signal]);
         assert_eq!(complete.out, format!("{signal}: complete; {signal}/report.html\n"));
+        let json: serde_json::Value =
+            serde_json::from_str(&done(at, &["compare", "--resume", signal, "--json"]).out).expect("JSON");
+        assert_eq!((&json["complete"], json["parts"][0]["runs"].as_array().map(Vec::len)), (&true.into(), Some(6)));
+        assert!(json["parts"][0]["verdict"][0]["text"].is_string(), "{json}");
         assert!(files(&at.join(signal)) == before && !file.exists(), "a complete comparison has changed");
     }
     let missing = gradscale(at, &["compare", "--resume", "nowhere"]);

@@ -47,6 +47,43 @@ fn of_methods_that_cannot_train() {
     assert!(report.contains("fp16, seed 0: mlp.linear1.bias, "), "the report says so too");
 }
 
+/// Checks that a training that was killed before its report has the same results after a resume, and that its warning
+/// still has the cause that all steps show. A resume of a complete training does not know the warnings.
+#[test]
+fn a_report_that_was_lost_has_the_same_warnings() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let json = |arguments: &str| -> Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
+        let output = command.args(arguments.split_whitespace()).current_dir(at).output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(0), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    images_all_alike(&at.join("same"));
+    let train = "train --task classify --net mlp --data same --batch 2 --width 2 --iters 4 --pixels 1099511627776";
+    let mut trained = json(&format!("{train} --method fp16 --json --out t"));
+    let doubt = trained["doubts"][0].as_str().expect("a warning");
+    assert!(doubt.starts_with("after 4 steps every prediction is the class "), "{doubt}");
+    assert!(doubt.ends_with(": all gradients at cross_entropy/cast were flushed to zero"), "{doubt}");
+    // Whether weights have changed is not known after a resume.
+    trained["doubts"] = [doubt].into();
+    assert_eq!((&trained["iteration"], &trained["complete"]), (&4.into(), &true.into()));
+    fs::remove_file(at.join("t/report.html")).expect("a report");
+    assert_eq!(json("train --resume t --json"), trained);
+    trained["doubts"] = Value::Null;
+    assert_eq!(json("train --resume t --json"), trained);
+}
+
+/// Writes images of two classes that have one answer, because they are all alike.
+fn images_all_alike(directory: &Path) {
+    for class in ["a", "b"] {
+        fs::create_dir_all(directory.join(class)).expect("a directory");
+        for i in 0..5 {
+            GrayImage::new(4, 4).save(directory.join(format!("{class}/{i}.png"))).expect("a file");
+        }
+    }
+}
+
 #[test]
 fn of_data_without_labels() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -77,13 +114,7 @@ fn of_data_without_labels() {
     assert!(!error.contains(zero), "{error}");
     let report = fs::read_to_string(at.join("t/report.html")).expect("a report");
     assert!(report.contains("is exactly 0, and in "), "the report of a resumed training");
-    // Images that are all alike have one answer.
-    for class in ["a", "b"] {
-        fs::create_dir_all(at.join("same").join(class)).expect("a directory");
-        for i in 0..5 {
-            GrayImage::new(4, 4).save(at.join(format!("same/{class}/{i}.png"))).expect("a file");
-        }
-    }
+    images_all_alike(&at.join("same"));
     let error = gradscale(at, "train --task classify --net mlp --data same --batch 2 --width 2 --iters 2 --out s");
     assert!(error.starts_with("gradscale: warning: gs: after 2 steps every prediction is the class "), "{error}");
 }

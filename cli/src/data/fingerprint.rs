@@ -17,6 +17,18 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
+    /// Describes how the files of a data set have changed; `None` if they are the same.
+    #[must_use]
+    pub fn describe_change(&self, found: &Self) -> Option<String> {
+        (self != found).then(|| {
+            if self.files == found.files {
+                format!("names, order or sizes of its {} files", found.files)
+            } else {
+                format!("{} files then, {} now", self.files, found.files)
+            }
+        })
+    }
+
     /// Measures files of a data set. `dir` is the path of the data set, which may have moved before a resume.
     ///
     /// # Errors

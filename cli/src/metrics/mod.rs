@@ -30,16 +30,17 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates scores from pairs of metric and value.
+    /// Creates scores from pairs of metric and value. ±∞ is stored as NaN, because JSON has one `null` for both: scores
+    /// that are read from a file equal those that were written.
     #[must_use]
     pub fn new(values: impl IntoIterator<Item = (Metric, f64)>) -> Self {
-        Self { values: values.into_iter().collect(), ..Self::default() }
+        values.into_iter().fold(Self::default(), |all, (metric, value)| all.with(metric, value))
     }
 
-    /// Adds a metric with its value to the scores.
+    /// Adds a metric with its value to the scores; ±∞ is stored as NaN.
     #[must_use]
     pub fn with(mut self, metric: Metric, value: f64) -> Self {
-        self.values.insert(metric, value);
+        self.values.insert(metric, if value.is_finite() { value } else { f64::NAN });
         self
     }
 
@@ -201,8 +202,14 @@ mod tests {
         let text = serde_json::to_string(&scores).unwrap();
         assert_eq!(text, r#"{"top_1":0.25,"top_5":0.5,"only":3}"#);
         assert_eq!(read(&text), scores);
-        let lost = read(&serde_json::to_string(&Metrics::new([(Metric::Miou, f64::NAN)])).unwrap());
-        assert!(lost.get(Metric::Miou).is_some_and(f64::is_nan) && lost.iter().count() == 1);
+        // A language model that has diverged saves -∞ bits.
+        for value in [f64::NAN, f64::NEG_INFINITY, f64::INFINITY] {
+            let scores = Metrics::default().with(Metric::BitsSaved, value);
+            let read = read(&serde_json::to_string(&scores).unwrap());
+            for scores in [scores, read] {
+                assert!(scores.get(Metric::BitsSaved).is_some_and(f64::is_nan) && scores.iter().count() == 1);
+            }
+        }
     }
 
     #[test]

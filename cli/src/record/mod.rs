@@ -163,11 +163,22 @@ pub struct Extremes {
     pub bound_by_overflow: u64,
     /// Largest share of flushed values that was measured in any step.
     pub worst: f64,
+    /// Smallest share of flushed values in a step with non-zero values; `None` before one, and in earlier files.
+    #[serde(default)]
+    pub best: Option<f64>,
 }
 
 impl Extremes {
+    /// Returns true if every step with non-zero values flushed all of them.
+    fn flushes_all(&self) -> bool {
+        self.best == Some(1.0)
+    }
+
     fn add(&mut self, site: &SiteReport<'_>) {
         self.worst = self.worst.max(site.gamma_measured);
+        if site.row.counts().nonzero() > 0 {
+            self.best = Some(self.best.map_or(site.gamma_measured, |best| best.min(site.gamma_measured)));
+        }
         if site.bound == Some(LimitedBy::Overflow) {
             self.bound_by_overflow += 1;
         } else {

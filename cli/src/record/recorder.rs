@@ -77,10 +77,9 @@ impl Recorder {
     ) -> LogEntry {
         let mut points = Vec::new();
         for site in sites {
-            let counts = site.row.counts();
-            self.doubts.site(site.name, counts.nonzero(), counts.flushed);
             let extremes = self.extremes.entry(site.name.to_owned()).or_default();
             extremes.add(site);
+            self.doubts.set_flushed(site.name, extremes.flushes_all());
             if sampled {
                 points.push(Point::new(site, *extremes, iteration));
             }
@@ -109,14 +108,20 @@ impl Recorder {
 
     /// Records the errors of the parameters' gradients after the last step.
     pub fn gradient_errors(&mut self, errors: Option<GradientErrors>) {
-        self.record.gradient_error =
-            errors.map(|GradientErrors { median, worst, parameter }| GradientError { median, worst, parameter });
+        // JSON has one `null` for NaN and ∞, so that a restored record would differ.
+        let finite = |error: f64| if error.is_finite() { error } else { f64::NAN };
+        self.record.gradient_error = errors.map(|GradientErrors { median, worst, parameter }| GradientError {
+            median: finite(median),
+            worst: finite(worst),
+            parameter,
+        });
     }
 
     /// Restores a step from the entry of a log. Its totals of sites include all earlier steps.
     pub fn restore(&mut self, entry: &LogEntry) {
         for point in &entry.sites {
             self.extremes.insert(point.name.clone(), point.extremes);
+            self.doubts.set_flushed(&point.name, point.extremes.flushes_all());
         }
         self.add(entry);
         self.scored(entry);

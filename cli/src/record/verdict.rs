@@ -12,7 +12,7 @@ mod pairs;
 mod words;
 
 pub use grade::{Grade, Judgement};
-pub use pairs::{Comparison, comparisons};
+use pairs::{Comparison, comparisons};
 
 use super::{Record, gradients::percent, site_names::shorten_names};
 use crate::{
@@ -21,11 +21,12 @@ use crate::{
     tasks::EvaluationBaseline,
 };
 use gradscale::{Method, Scaling, gradscale_core::loss_scale::LossScale};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use words::{listed, loss, range, spoken, strong};
 
 /// Statement of a verdict: its subject and its text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sentence {
     pub about: String,
     pub text: String,
@@ -94,10 +95,14 @@ impl<'a> MethodResult<'a> {
 /// Minimum share of the gap between the constant-answer baseline and a perfect score.
 const MIN_LEARNED_FRACTION: f64 = 0.1;
 
-/// Returns the method that others are compared with: f32, or the best without it.
+/// Returns the method that others are compared with: f32, or the best without it. A method that has diverged, whose
+/// scores are no numbers, is the worst.
 fn find_baseline<'a, 'b>(stands: &'b [MethodResult<'a>], exam: EvaluationBaseline) -> Option<&'b MethodResult<'a>> {
     let finished = || stands.iter().filter(|stand| stand.finished());
-    let total = |stand: &MethodResult<'_>| (0..stand.scores.len()).map(|score| stand.learned(score, exam)).sum::<f64>();
+    let total = |stand: &MethodResult<'_>| {
+        let total: f64 = (0..stand.scores.len()).map(|score| stand.learned(score, exam)).sum();
+        if total.is_finite() { total } else { f64::NEG_INFINITY }
+    };
     let best = || finished().max_by(|a, b| total(a).total_cmp(&total(b)));
     finished().find(|stand| stand.method == "fp32").or_else(best)
 }
@@ -108,16 +113,27 @@ fn is_early(baseline: &MethodResult<'_>, exam: EvaluationBaseline) -> bool {
     (0..baseline.scores.len()).all(early)
 }
 
-/// Grades every method but the baseline. Empty if nothing can be compared yet.
-pub fn judgements<'a>(
+/// Comparison of all methods with one baseline, for programs.
+#[derive(Debug, Serialize)]
+pub struct Evaluation {
+    /// Comparisons over pairs of runs, if there are at least two seeds.
+    pub paired: Vec<Comparison>,
+    /// Grade of every method but the baseline. Empty if nothing can be compared yet.
+    pub grades: Vec<Judgement>,
+}
+
+/// Compares and grades methods. Both parts have the baseline of [`verdict`].
+pub fn evaluate<'a>(
     methods: impl IntoIterator<Item = &'a str>, records: &[&'a Record], exam: EvaluationBaseline,
-) -> Vec<Judgement> {
+) -> Evaluation {
     let stands: Vec<MethodResult<'_>> =
         methods.into_iter().filter_map(|method| MethodResult::new(method, records)).collect();
-    match find_baseline(&stands, exam).filter(|baseline| !is_early(baseline, exam)) {
-        Some(baseline) => judged(&stands, baseline, exam),
-        None => Vec::new(),
-    }
+    let Some(baseline) = find_baseline(&stands, exam) else {
+        return Evaluation { paired: Vec::new(), grades: Vec::new() };
+    };
+    let names: Vec<&str> = stands.iter().map(|stand| stand.method).collect();
+    let grades = if is_early(baseline, exam) { Vec::new() } else { judged(&stands, baseline, exam) };
+    Evaluation { paired: comparisons(&names, baseline.method, records), grades }
 }
 
 fn judged(stands: &[MethodResult<'_>], baseline: &MethodResult<'_>, exam: EvaluationBaseline) -> Vec<Judgement> {
@@ -139,7 +155,8 @@ pub fn verdict<'a>(
     }
     let judged = judged(&stands, baseline, exam);
     let mut all = Vec::new();
-    if stands.len() == 1 {
+    // The noise of f32 is no method to be compared.
+    if judged.iter().all(|one| one.method == CHAOS && one.grade == Grade::AsGood) {
         all.push(alone(subject, baseline, exam));
     } else {
         all.push(headline(subject, &judged, baseline));

@@ -61,7 +61,7 @@ pub fn first_screen(report: &Report<'_>) -> String {
 /// Draws bars of the primary score in which methods differ most; `None` if no run has scores.
 fn bars(report: &Report<'_>) -> Option<String> {
     let exam = report.data?.baseline();
-    let judged = verdict::judgements(report.methods.iter().copied(), report.runs, exam);
+    let judged = verdict::evaluate(report.methods.iter().copied(), report.runs, exam).grades;
     let size = |one: &verdict::Judgement| one.loss.unwrap_or(0.0) / one.chance.unwrap_or(1.0);
     let most = judged.iter().filter(|one| one.score.is_some()).max_by(|a, b| size(a).total_cmp(&size(b)));
     let any = || report.runs.iter().filter_map(|run| run.metrics.as_ref()).flat_map(Metrics::judged).next();

@@ -43,7 +43,7 @@ impl FromStr for Seeds {
 pub struct Methods(#[serde(serialize_with = "names")] pub Vec<(String, Method)>);
 
 /// Steps by which a list is read before the length of the training is known: enough for any part of a run.
-const NOMINAL_STEPS: u64 = 1000;
+pub(crate) const NOMINAL_STEPS: u64 = 1000;
 
 impl Methods {
     /// Returns the methods for a training of `steps` steps, which resolves relative intervals such as

@@ -7,6 +7,7 @@ mod size;
 
 pub use amp::Amp;
 pub use chosen::Chosen;
+pub(crate) use lists::NOMINAL_STEPS;
 pub use lists::{CHAOS, Methods, Seeds};
 pub use size::{NetworkSize, Sizes};
 

@@ -74,8 +74,9 @@ pub struct Compare {
     pub out: Option<PathBuf>,
     /// Resumes an interrupted comparison with all its options
     ///
-    /// Finished runs are kept, and bits are those of a comparison without interruption.
-    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR", exclusive = true)]
+    /// Finished runs are kept, and bits are those of a comparison without interruption. Of the other options only --json
+    /// can be given.
+    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR", conflicts_with_all = ["Chosen", "data", "DataOptions", "batch", "Updates", "Amp", "device", "methods", "sweep", "iters", "epochs", "pixels", "seed", "seeds", "eval_every", "threads", "out", "config"])]
     #[serde(skip)]
     pub resume: Option<PathBuf>,
     /// Prints JSON for scripts
@@ -236,5 +237,24 @@ impl Compare {
             case.seeds = Some("0,1".parse().map_err(parse)?);
         }
         Ok(cases)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+    use std::collections::BTreeSet;
+
+    /// Checks that a resume takes no option but `--json`, since the comparison has its options.
+    #[test]
+    fn resume_takes_no_other_options() {
+        let command = Compare::augment_args(Command::new("compare"));
+        let resume = command.get_arguments().find(|argument| argument.get_id() == "resume").expect("an option");
+        let conflicts: BTreeSet<_> = command.get_arg_conflicts_with(resume).iter().map(|one| one.get_id()).collect();
+        for argument in command.get_arguments().map(clap::Arg::get_id) {
+            let is_allowed = argument == "resume" || argument == "json";
+            assert_eq!(conflicts.contains(argument), !is_allowed, "{argument}");
+        }
     }
 }

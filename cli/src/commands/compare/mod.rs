@@ -26,11 +26,17 @@ use gradscale::{
     gradscale_core::{amp::Level, stats::Detail},
 };
 use results::{Case, Results};
-use std::{ffi::OsString, fs, path::Path, process::ExitCode, time::Instant};
+use std::{
+    ffi::OsString,
+    fs,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 /// Name of the results for programs.
 const RESULTS: &str = "results.json";
-/// Files that are written again after each run.
+/// Files that are written again while runs finish.
 const PAGES: [&str; 2] = ["report.html", "table.md"];
 
 /// Trains by all methods and seeds, and writes the results; or resumes that. `given` is the command line.
@@ -40,51 +46,57 @@ const PAGES: [&str; 2] = ["report.html", "table.md"];
 pub fn run(arguments: &Compare, given: &[OsString]) -> Result<ExitCode, Failure> {
     output::set_json(arguments.json);
     match &arguments.resume {
-        Some(directory) => resume(directory),
-        None => begin(arguments, &Beginning::here(given)?),
+        Some(directory) => resume(directory, arguments.json),
+        None => begin(arguments, Beginning::here(given)?),
     }
 }
 
-fn begin(arguments: &Compare, beginning: &Beginning) -> Result<ExitCode, Failure> {
+fn begin(arguments: &Compare, mut beginning: Beginning) -> Result<ExitCode, Failure> {
     let parts = load(arguments)?;
     let directory = output::claim(arguments.out.as_deref(), "compare", &PAGES)?;
     finished::check_absent(&directory.path)?;
     output::check_absent(&directory.path.join(RESULTS))?;
-    let finished = Finished::create(&directory.path, beginning)?;
-    compare(&parts, &directory, finished)
+    beginning.data_files = parts.iter().map(|part| part.data.notes().files).collect();
+    let finished = Finished::create(&directory.path, &beginning)?;
+    compare(&parts, &directory, finished, arguments.json)
 }
 
 /// Resumes a comparison that was interrupted. A complete one is not changed.
-fn resume(directory: &Path) -> Result<ExitCode, Failure> {
+fn resume(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
     if !directory.is_dir() {
         return Err(Failure::file(directory, "no such directory"));
     }
-    let page = directory.join("report.html");
-    let is_complete = fs::read(directory.join(RESULTS)).is_ok_and(|json| {
-        let json = serde_json::from_slice::<serde_json::Value>(&json);
-        json.is_ok_and(|json| json["complete"] == true)
-    });
-    let runs = directory.join(finished::NAME);
-    if is_complete {
-        if runs.exists() {
-            // Of a process that was killed just before it deleted them.
-            fs::remove_file(&runs).map_err(|error| Failure::file(&runs, error))?;
-        }
-        output::print(&format!("{}: complete; {}\n", directory.display(), page.display()))?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    let (runs, results) = (directory.join(finished::NAME), directory.join(RESULTS));
     if !runs.exists() {
-        return Err(Failure::file(directory, "no interrupted comparison to resume"));
+        if !results.exists() {
+            return Err(Failure::file(directory, "no interrupted comparison to resume"));
+        }
+        // Finished runs are deleted after the results are complete.
+        output::print(&format!("{}: complete; {}\n", directory.display(), directory.join("report.html").display()))?;
+        return print_summary(directory, json);
     }
     let directory = Claim::continued(directory, &PAGES)?;
     let (finished, beginning) = Finished::resume(&directory.path)?;
-    if beginning.commit != Origin::here().commit {
-        let cause = "begun by another version of gradscale, so that bits of its runs may differ from those that follow";
+    for cause in beginning.differences(&Origin::here()) {
         output::warn(&Failure::file(&directory.path, cause));
     }
     let arguments = parsed(&beginning).map_err(|cause| Failure::file(&runs, cause))?;
-    output::set_json(arguments.json);
-    compare(&load(&arguments)?, &directory, finished)
+    let json = json || arguments.json;
+    output::set_json(json);
+    let parts = load(&arguments)?;
+    beginning.check_data(parts.iter().map(|part| (part.arguments.setup.data.as_deref(), part.data.notes().files)))?;
+    compare(&parts, &directory, finished, json)
+}
+
+/// Prints the results of a complete comparison without time series, if `--json` was given.
+fn print_summary(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        let path = directory.join(RESULTS);
+        let bytes = fs::read(&path).map_err(|error| Failure::file(&path, error))?;
+        let results = serde_json::from_slice(&bytes).map_err(|error| Failure::file(&path, error))?;
+        output::print_json(&results::summarize(directory, &results))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the arguments of a comparison that an earlier process began, with paths that are valid here.
@@ -136,13 +148,48 @@ fn load(arguments: &Compare) -> Result<Vec<Part>, Failure> {
     arguments.cases()?.into_iter().map(loaded).collect()
 }
 
-/// Trains all runs that are not finished yet, and writes the results after each.
-fn compare(parts: &[Part], directory: &Claim, mut finished: Finished) -> Result<ExitCode, Failure> {
-    let directory = &directory.path;
+/// Minimum time between two writes of the results. Pages grow with the runs, so that writing them after each of many
+/// short runs would take longer than training; half a minute is short for a reader who waits.
+const WRITE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Signal that stopped a comparison, and the last step before it.
+struct Stop {
+    signal: Signal,
+    /// Step, method and seed, as a phrase.
+    position: String,
+}
+
+/// Trains all runs that are not finished yet, and writes the results.
+fn compare(parts: &[Part], claim: &Claim, mut finished: Finished, json: bool) -> Result<ExitCode, Failure> {
+    let directory = &claim.path;
+    let resume_hint = format!("resume with: {}", resume_command(directory));
+    let mut results = Results::new(parts.iter().map(Part::runs).sum());
+    let ended = train_all(parts, directory, &mut finished, &mut results);
+    // Also after an error or a signal, because the last runs may have come within the interval.
+    let written = if results.finished() == 0 { Ok(()) } else { write(directory, &results) };
+    let stop = ended.and_then(|stop| written.map(|()| stop)).map_err(|error| error.hint(&resume_hint))?;
+    if let Some(Stop { signal, position }) = stop {
+        let kept = format!("stopped at {position}; {} of {} runs are kept", results.finished(), results.planned);
+        output::warn(&Failure::file(directory, kept).hint(&resume_hint));
+        return Ok(signal.exit_code());
+    }
+    finished.delete()?;
+    output::print(&format!(
+        "\n{}\n{}\n",
+        text::text(&results, layout::width()),
+        directory.join("report.html").display()
+    ))?;
+    print_summary(directory, json)
+}
+
+/// Trains all runs that are not finished yet, and adds them to the results. Returns the signal that stopped it, if one
+/// did.
+fn train_all<'a>(
+    parts: &'a [Part], directory: &Path, finished: &mut Finished, results: &mut Results<'a>,
+) -> Result<Option<Stop>, Failure> {
     let signals = Signals::listen()?;
     let progress = Progress::new(parts.iter().map(|part| part.arguments.iters * part.runs() as u64).sum());
-    let mut results = Results::new(parts.iter().map(Part::runs).sum());
-    let go_on = format!("resume with: {}", resume_command(directory));
+    let mut written: Option<Instant> = None;
     for (part, Part { arguments, data }) in parts.iter().enumerate() {
         let data = &**data;
         let case = Case::new(arguments, data);
@@ -159,6 +206,7 @@ fn compare(parts: &[Part], directory: &Claim, mut finished: Finished) -> Result<
                     counter("method", at_method, arguments.methods.0.len()),
                     counter("seed", at_seed, seeds.len()),
                 ];
+                let stop = |signal, step| Stop { signal, position: format!("step {step} of {name}, seed {seed}") };
                 let key = Key { part, method: name.clone(), seed };
                 let (record, is_new) = match finished.result(&key) {
                     Some(record) => {
@@ -169,39 +217,34 @@ fn compare(parts: &[Part], directory: &Claim, mut finished: Finished) -> Result<
                         Ended::Finished(record) => (*record, true),
                         Ended::Stopped { signal, step } => {
                             progress.finish_and_clear();
-                            let done = format!(
-                                "stopped at step {step} of {name}, seed {seed}; {} of {} runs are kept",
-                                results.finished(),
-                                results.planned
-                            );
-                            output::warn(&Failure::file(directory, done).hint(&go_on));
-                            return Ok(signal.exit_code());
+                            return Ok(Some(stop(signal, step)));
                         }
                     },
                 };
                 progress.suspend(|| output::print(&layout::fit(&table::line(&record), layout::width())))?;
                 if is_new {
-                    finished.push(key, &record).map_err(|error| error.hint(&go_on))?;
+                    finished.push(key, &record)?;
                 }
+                let steps = record.loss.len() as u64;
                 if let Some(case) = results.cases.last_mut() {
-                    case.push(record);
+                    case.runs.push(record);
                 }
-                // After each run, so that nothing is lost when a later one fails.
-                if is_new || results.is_complete() {
-                    write(directory, &results).map_err(|error| error.hint(&go_on))?;
+                // A signal during the last step or the evaluation does not discard their run.
+                if let Some(signal) = signals.received().filter(|_| !results.is_complete()) {
+                    progress.finish_and_clear();
+                    return Ok(Some(stop(signal, steps)));
+                }
+                // The caller writes the last run.
+                if is_new && !results.is_complete() && written.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL)
+                {
+                    write(directory, results)?;
+                    written = Some(Instant::now());
                 }
             }
         }
     }
     progress.finish_and_clear();
-    finished.delete()?;
-    output::print(&format!(
-        "\n{}\n{}\n",
-        text::text(&results, layout::width()),
-        directory.join("report.html").display()
-    ))?;
-    output::print_json(&results.summary(directory))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(None)
 }
 
 /// Writes the pages for readers, and last the results for programs, which say whether all is complete.
@@ -278,14 +321,15 @@ fn train(
         let losses = run.losses();
         let mut entry = recorder.step(iteration, (&outcome, &losses), (seconds, None), &run.sites(), sampled);
         recorder.warned(iteration, run.warning());
-        sanity_checks::say(progress, &about, &recorder.news());
+        sanity_checks::print_warnings(progress, &about, &recorder.news());
         let step = [Counter { noun: "step", at: iteration, of: arguments.iters }];
         progress.set_counters(&[counters, &step].concat());
         let [skipped, repeated] = [recorder.skipped(), recorder.repeats()];
         let loss = outcome.loss;
         progress.set_message(format!("{name}: loss {loss:.4}, {skipped} skipped, {repeated} repeated"));
         progress.inc(1);
-        if let Some(signal) = signals.received() {
+        // After the last step there is only the evaluation, which takes less time than the run would take again.
+        if let Some(signal) = signals.received().filter(|_| iteration < arguments.iters) {
             return Ok(Ended::Stopped { signal, step: iteration });
         }
         if iteration < arguments.iters && arguments.eval_every != 0 && iteration.is_multiple_of(arguments.eval_every) {
@@ -298,7 +342,7 @@ fn train(
         }
         last = Some(entry);
     }
-    // Of training: evaluation comes with batches of other sizes.
+    // Measured before the evaluation, whose batches have other sizes.
     let memory = run.memory();
     let metrics = run.evaluate(On::Test)?;
     if let Some(last) = last {
@@ -309,11 +353,11 @@ fn train(
         recorder.scored(&LogEntry { scores: Some(metrics.clone()), validation, ..last });
     }
     let (samples, unchanged) = (run.samples()?, run.unchanged()?);
-    // Behind all else: it takes another batch, and leaves gradients that no step takes.
+    // Measured last: it takes another batch, and leaves gradients that no step takes.
     if stores_half {
         recorder.gradient_errors(run.gradient_errors()?);
     }
     recorder.finish(metrics, samples, memory, &unchanged);
-    sanity_checks::say(progress, &about, &recorder.news());
+    sanity_checks::print_warnings(progress, &about, &recorder.news());
     Ok(Ended::Finished(Box::new(recorder.done())))
 }

@@ -5,13 +5,13 @@ use crate::{
     machine::Origin,
     record::{
         Description, Record,
-        verdict::{Comparison, Judgement, Sentence, comparisons, judgements, verdict},
+        verdict::{Evaluation, Sentence, evaluate, verdict},
     },
     tasks::{Dataset, Net},
 };
 use gradscale::{BASELINES, Method};
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::Path;
 
 /// Explanation of the training with a bad image.
@@ -63,29 +63,40 @@ impl<'a> Results<'a> {
             format!("Not complete: {missing} of {planned} runs {are} missing. Run {them} with: {resume}")
         })
     }
+}
 
-    /// Returns the results without their time series, for `--json`.
-    pub fn summary(&self, directory: &Path) -> Value {
-        let run = |run: &Record| {
-            json!({
-                "method": run.method, "seed": run.seed, "iterations": run.iterations, "final_loss": run.final_loss,
-                "metrics": run.metrics, "skipped_steps": run.skipped_steps, "repeats": run.repeats,
-                "seconds": run.seconds, "failure": run.failure, "doubts": run.doubts,
-            })
-        };
-        let sentence = |Sentence { about, text }: Sentence| json!({ "about": about, "text": text });
-        let part = |case: &Case<'_>| {
-            json!({
-                "title": case.title(),
-                "verdict": case.verdict().into_iter().map(sentence).collect::<Vec<_>>(),
-                "runs": case.runs.iter().map(run).collect::<Vec<_>>(),
-            })
-        };
-        json!({
-            "directory": directory, "report": directory.join("report.html"), "complete": self.is_complete(),
-            "parts": self.cases.iter().map(part).collect::<Vec<_>>(),
-        })
-    }
+/// Fields of a run without its time series.
+const RUN_FIELDS: [&str; 10] = [
+    "method",
+    "seed",
+    "iterations",
+    "final_loss",
+    "metrics",
+    "skipped_steps",
+    "repeats",
+    "seconds",
+    "failure",
+    "doubts",
+];
+
+/// Returns the content of `results.json` without time series, for `--json`.
+pub fn summarize(directory: &Path, results: &Value) -> Value {
+    let fields = |of: &Value, names: &[&str]| -> Map<String, Value> {
+        names.iter().map(|name| ((*name).to_owned(), of[*name].clone())).collect()
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let part = |part: &Value| {
+        let mut all = fields(part, &["title", "verdict"]);
+        let runs = list(&part["runs"]).iter().map(|run| Value::Object(fields(run, &RUN_FIELDS))).collect();
+        all.insert("runs".to_owned(), runs);
+        Value::Object(all)
+    };
+    let beside = list(&results["beside"]);
+    let parts: Vec<Value> = std::iter::once(results).chain(&beside).map(part).collect();
+    json!({
+        "directory": directory, "report": directory.join("report.html"), "complete": results["complete"],
+        "parts": parts,
+    })
 }
 
 impl Serialize for Results<'_> {
@@ -107,42 +118,37 @@ impl Serialize for Results<'_> {
 }
 
 /// Case of a comparison: one network and data set, trained by all methods and seeds.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Case<'a> {
     pub arguments: &'a Compare,
-    #[serde(rename = "data")]
     pub described: Description,
     pub runs: Vec<Record>,
-    /// Paired comparisons with the baseline, if there are at least two seeds.
-    pub paired: Vec<Comparison>,
-    /// Grade of each method compared with the baseline.
-    pub grades: Vec<Judgement>,
-    #[serde(skip)]
     pub data: &'a dyn Dataset,
+}
+
+impl Serialize for Case<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct File<'a> {
+            title: String,
+            verdict: Vec<Sentence>,
+            arguments: &'a Compare,
+            data: &'a Description,
+            runs: &'a [Record],
+            #[serde(flatten)]
+            evaluation: Evaluation,
+        }
+        let runs: Vec<&Record> = self.runs.iter().collect();
+        let evaluation = evaluate(self.methods(), &runs, self.data.baseline());
+        let (title, verdict, data) = (self.title(), self.verdict(), &self.described);
+        File { title, verdict, arguments: self.arguments, data, runs: &self.runs, evaluation }.serialize(serializer)
+    }
 }
 
 impl<'a> Case<'a> {
     /// Creates the case of a data set, with no runs yet.
     pub fn new(arguments: &'a Compare, data: &'a dyn Dataset) -> Self {
-        Self {
-            arguments,
-            described: Description::from_dataset(data),
-            runs: Vec::new(),
-            paired: Vec::new(),
-            grades: Vec::new(),
-            data,
-        }
-    }
-
-    /// Appends the record of a finished run, and updates comparisons and grades.
-    pub fn push(&mut self, record: Record) {
-        self.runs.push(record);
-        let methods: Vec<&str> = self.methods().collect();
-        let baseline =
-            methods.iter().find(|method| **method == "fp32").or(methods.first()).copied().unwrap_or_default();
-        let runs: Vec<&Record> = self.runs.iter().collect();
-        self.paired = comparisons(&methods, baseline, &runs);
-        self.grades = judgements(methods, &runs, self.data.baseline());
+        Self { arguments, described: Description::from_dataset(data), runs: Vec::new(), data }
     }
 
     /// Returns the names of the methods, in the order of the command line.
@@ -198,7 +204,7 @@ impl<'a> Case<'a> {
     /// Returns the verdict on the compared methods, as sentences.
     pub fn verdict(&self) -> Vec<Sentence> {
         let runs: Vec<&Record> = self.runs.iter().collect();
-        let said = verdict(&self.subject(), self.methods(), &runs, self.data.baseline());
-        said.into_iter().chain(self.notes()).collect()
+        let sentences = verdict(&self.subject(), self.methods(), &runs, self.data.baseline());
+        sentences.into_iter().chain(self.notes()).collect()
     }
 }

@@ -164,7 +164,7 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     let first = checkpoints::content(&*run, plan, &History::default())?;
     let files = (group.rank() == 0).then(|| Files::create(out, given.trace.as_deref(), &first, plan)).transpose()?;
     drop(first);
-    Training { data: &*data, run, plan, recorder, signals, files, group, times }.run(0)
+    Training { data: &*data, run, plan, recorder, signals, files, group, times }.run(0, None)
 }
 
 /// Loads the data set, and checks that it is the same on all ranks.
@@ -258,11 +258,11 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
     let signals = Signals::listen()?;
     let mut training = Training { data: &*data, run, plan, recorder, signals, files, group, times };
     if iteration >= iters {
-        // Of a training that was killed just before its report.
+        // Writes the report of a training that was killed just before it.
         let memory = training.run.memory();
-        training.report(scores, memory)?;
+        training.report(scores.clone(), memory)?;
     }
-    training.run(iteration)
+    training.run(iteration, scores)
 }
 
 /// Renames damaged checkpoints, and says which one is used instead.
@@ -282,7 +282,16 @@ fn complete(directory: &Path, found: &FoundCheckpoint, here: Here, iters: u64) -
     let report = directory.join("report.html");
     output::print(&format!("{}\n{}\n", announcement(&found.path, found.iteration, iters, true), report.display()))?;
     let losses: Vec<f32> = entries.iter().map(|entry| entry.loss).collect();
-    output::print_json(&summary(directory, iters, entries.last(), (mean_of_last(&losses), &[])))?;
+    let status = Status {
+        directory,
+        iteration: found.iteration,
+        iters,
+        loss: mean_of_last(&losses),
+        scores: entries.last().and_then(|entry| entry.scores.as_ref()),
+        // Only the page has them, since some need the weights.
+        doubts: None,
+    };
+    output::print_json(&status.to_json())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -296,16 +305,31 @@ fn has_report_of(directory: &Path, iteration: u64) -> bool {
     fs::read(directory.join("report.html")).is_ok_and(|page| page.ends_with(report_mark(iteration).as_bytes()))
 }
 
-/// Returns the result of a training for `--json`; `last` is its last step, `loss` the one that terminal and page show.
-fn summary(directory: &Path, iters: u64, last: Option<&LogEntry>, (loss, doubts): (Option<f64>, &[String])) -> Value {
-    let iteration = last.map_or(0, |entry| entry.iteration);
-    let checkpoint = Checkpoints::new(directory).path(iteration);
-    json!({
-        "directory": directory, "report": directory.join("report.html"), "checkpoint": checkpoint,
-        "complete": iteration >= iters, "iteration": iteration, "iterations": iters,
-        "loss": loss, "scores": last.and_then(|entry| entry.scores.as_ref()),
-        "doubts": doubts,
-    })
+/// State of a training for `--json`.
+#[derive(Clone, Copy, Debug)]
+struct Status<'a> {
+    directory: &'a Path,
+    /// Last step of the training so far.
+    iteration: u64,
+    iters: u64,
+    /// Loss that terminal and page show.
+    loss: Option<f64>,
+    /// Scores of an evaluation after the last step.
+    scores: Option<&'a Metrics>,
+    /// Warnings about the training; `None` if they are not known.
+    doubts: Option<&'a [String]>,
+}
+
+impl Status<'_> {
+    fn to_json(self) -> Value {
+        let Self { directory, iteration, iters, loss, scores, doubts } = self;
+        let checkpoint = Checkpoints::new(directory).path(iteration);
+        json!({
+            "directory": directory, "report": directory.join("report.html"), "checkpoint": checkpoint,
+            "complete": iteration >= iters, "iteration": iteration, "iterations": iters,
+            "loss": loss, "scores": scores, "doubts": doubts,
+        })
+    }
 }
 
 /// Returns the line that announces a resume. `asked` is false if the checkpoint's version did not record the number of
@@ -337,8 +361,8 @@ struct Training<'a> {
 }
 
 impl Training<'_> {
-    /// Runs the steps after `iteration`, until the last step or a signal.
-    fn run(mut self, iteration: u64) -> Result<ExitCode, Failure> {
+    /// Runs the steps after `iteration`, whose scores are `scores`, until the last step or a signal.
+    fn run(mut self, iteration: u64, mut scores: Option<Metrics>) -> Result<ExitCode, Failure> {
         let iters = self.plan.iters();
         if let Some(directory) = self.directory().filter(|_| self.group.size() > 1) {
             self.signals.answer(&format!(
@@ -349,7 +373,6 @@ impl Training<'_> {
         }
         let progress = if self.files.is_some() { Progress::new(iters) } else { Progress::hidden() };
         let progress = progress.with_position(iteration);
-        let mut last = None;
         for iteration in iteration + 1..=iters {
             let (entry, signal) = self.step(iteration, &progress)?;
             if let Some(signal) = signal {
@@ -357,26 +380,27 @@ impl Training<'_> {
                 let done = format!("stopped and saved after step {iteration} of {iters}");
                 if let Some(directory) = self.directory() {
                     output::warn(&Failure::file(directory, done).hint(&go_on(directory)));
-                    output::print_json(&summary(directory, iters, Some(&entry), self.result()))?;
+                    output::print_json(&self.status(directory, iteration, entry.scores.as_ref()).to_json())?;
                 }
                 return Ok(signal.exit_code());
             }
-            last = Some(entry);
+            scores = entry.scores;
         }
         progress.finish_and_clear();
         if let Some(directory) = self.directory() {
             let next = next_command(self.plan.setup.task(), &Checkpoints::new(directory).path(iters));
             let report = directory.join("report.html");
             output::print(&format!("{}page: {}\nnext: {next}\n", said(self.group), report.display()))?;
-            output::print_json(&summary(directory, iters, last.as_ref(), self.result()))?;
+            output::print_json(&self.status(directory, iters, scores.as_ref()).to_json())?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the loss of the training so far, and what is doubtful about it.
-    fn result(&self) -> (Option<f64>, &[String]) {
+    /// Returns the state of the training after `iteration`.
+    fn status<'b>(&'b self, directory: &'b Path, iteration: u64, scores: Option<&'b Metrics>) -> Status<'b> {
         let record = self.recorder.record();
-        (record.mean_loss(), &record.doubts)
+        let (iters, loss, doubts) = (self.plan.iters(), record.mean_loss(), Some(&record.doubts[..]));
+        Status { directory, iteration, iters, loss, scores, doubts }
     }
 
     /// Returns the directory of the training on rank 0; `None` on other ranks.
@@ -407,7 +431,7 @@ impl Training<'_> {
         let mut entry = self.recorder.step(iteration, (&outcome, &losses), (seconds, travelled), &sites, sampled);
         drop(sites);
         self.recorder.warned(iteration, self.run.warning());
-        // Of training: evaluation comes with batches of other sizes.
+        // Measured before an evaluation, whose batches have other sizes.
         let memory = self.run.memory();
         let curve = self.plan.evaluates(iteration);
         if curve && self.data.validation_count().is_some() {
@@ -452,7 +476,7 @@ impl Training<'_> {
                 progress.suspend(|| output::print(&layout::fit(&line, layout::width())))?;
             }
         }
-        sanity_checks::say(progress, &self.plan.method, &self.recorder.news());
+        sanity_checks::print_warnings(progress, &self.plan.method, &self.recorder.news());
         Ok((entry, signal))
     }
 

@@ -203,14 +203,9 @@ impl Plan {
     pub fn with_same_data(mut self, data: &dyn Dataset) -> Result<Self, Failure> {
         let found = data.notes().files;
         if let (Some(begun), Some(found), Some(path)) = (self.data_files, found, &self.setup.data)
-            && begun != found
+            && let Some(change) = begun.describe_change(&found)
         {
-            let how = if begun.files == found.files {
-                format!("names, order or sizes of its {} files", found.files)
-            } else {
-                format!("{} files then, {} now", begun.files, found.files)
-            };
-            let cause = format!("changed since this training began ({how}); restore the files");
+            let cause = format!("changed since this training began ({change}); restore the files");
             return Err(Failure::file(path, cause).hint("or start a new training from its weights with --weights"));
         }
         // Checkpoints of earlier versions do not have it.

@@ -1,10 +1,11 @@
 //! Likeliest cause of a loss, from the counts of a method's runs. Only one is named: the first that applies.
 
 use super::{MethodResult, flushed, worst};
-use crate::record::{
-    Record,
-    gradients::{percent, threshold},
+use crate::{
+    record::{Record, gradients::percent},
+    setup::NOMINAL_STEPS,
 };
+use gradscale::{Method, Scaling};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -32,7 +33,6 @@ pub enum Cause {
         from: i32,
         to: i32,
         skipped: u64,
-        flushed: f64,
     },
     /// Cause of a loss that became infinite or NaN although no step was skipped for it.
     NotFinite {
@@ -109,22 +109,32 @@ impl Cause {
     }
 }
 
-/// Returns the fall of a method's loss scale, if it has collapsed in every seed. Gradient scaling and FP16 without a
-/// scale have none.
+/// Returns the fall of a method's loss scale, if it has collapsed in every seed and gradients became zero. Other methods
+/// have no loss scale: each site of `amax` and `gs` has its own exponent, which may fall for a good reason.
 fn collapse(stand: &MethodResult<'_>) -> Option<Cause> {
-    if threshold(stand.method).is_some() {
+    let method = Method::for_steps(stand.method, NOMINAL_STEPS).ok()?;
+    let (_, flushed) = worst(stand)?;
+    if !matches!(method.scaling, Scaling::Loss(_)) || flushed <= FLUSHED {
         return None;
     }
-    let scales = |run: &&Record| {
-        let all = || run.sites.first().map(|site| site.alpha.iter().copied());
-        let flushed = run.sites.iter().filter_map(|site| site.gamma_measured.last().copied()).fold(0.0, f64::max);
-        Some((all()?.max()?, all()?.last()?, run.skipped_steps, flushed))
+    let fall = |run: &&Record| {
+        // All sites have the exponent of the loss scale.
+        let scale = &run.sites.first()?.alpha;
+        Some(Fall { from: *scale.iter().max()?, to: *scale.last()?, skipped: run.skipped_steps })
     };
-    let falls: Vec<(i32, i32, u64, f64)> = stand.runs.iter().filter_map(scales).collect();
-    let has_fallen = |(from, to, skipped, _): &(i32, i32, u64, f64)| from - to >= COLLAPSE_BITS && *skipped > 0;
-    let fallen = falls.len() == stand.runs.len() && falls.iter().all(has_fallen);
-    let (from, to, skipped, flushed) = falls.into_iter().min_by_key(|fall| fall.1).filter(|_| fallen)?;
-    Some(Cause::Collapsed { from, to, skipped, flushed })
+    let falls: Vec<Fall> = stand.runs.iter().map(fall).collect::<Option<_>>()?;
+    let has_fallen = |fall: &Fall| fall.from - fall.to >= COLLAPSE_BITS && fall.skipped > 0;
+    let deepest = falls.iter().min_by_key(|fall| fall.to).filter(|_| falls.iter().all(has_fallen))?;
+    let Fall { from, to, skipped } = *deepest;
+    Some(Cause::Collapsed { from, to, skipped })
+}
+
+/// Fall of a loss scale during a run, in exponents, and the steps that were skipped meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Fall {
+    from: i32,
+    to: i32,
+    skipped: u64,
 }
 
 impl Serialize for Cause {
@@ -140,7 +150,7 @@ impl fmt::Display for Cause {
             Self::Ended { ended, seeds, steps, reason } => {
                 write!(f, "{ended} of {seeds} seeds ended early, after {steps} steps: {reason}")
             }
-            Self::Collapsed { from, to, skipped, .. } => {
+            Self::Collapsed { from, to, skipped } => {
                 write!(
                     f,
                     "its scale fell from 2^{from} to 2^{to} over {skipped} skipped steps, and gradients became zero"

@@ -56,7 +56,7 @@ fn said(records: &[Record], exam: EvaluationBaseline) -> Vec<String> {
 /// Returns the grade of `method` compared with fp32.
 fn grade(records: &[Record], method: &str, exam: EvaluationBaseline) -> Grade {
     let records: Vec<&Record> = records.iter().collect();
-    judgements(["fp32", method], &records, exam).first().expect("a grade").grade
+    evaluate(["fp32", method], &records, exam).grades.first().expect("a grade").grade
 }
 
 #[test]
@@ -147,18 +147,31 @@ fn grades_of_several_seeds() {
 
 #[test]
 fn a_scale_that_fell_is_the_cause() {
-    let fallen = |seed: u64| {
-        let mut site = site("loss/dgrad", 0.9, -24);
+    let fallen = |method: &str, seed: u64, flushed: f64| {
+        let mut site = site("loss/dgrad", flushed, -24);
         site["alpha"] = json!([16, -24]);
-        let run = record("dynamic", seed, &json!({"top_1": 0.22}), &json!([site]));
-        Record { skipped_steps: 58, skipped_at: (1..59).collect(), ..run }
+        let run = record(method, seed, &json!({"top_1": 0.22}), &json!([site]));
+        Record { skipped_steps: 8, skipped_at: (1..9).collect(), ..run }
     };
-    let runs = [images("fp32", 0, 0.9), images("fp32", 1, 0.91), fallen(0), fallen(1)];
-    assert_eq!(
-        said(&runs, IMAGES)[0],
-        "A network: dynamic fails (top-1 22.0 %, f32 90.5 %): its scale fell from 2^16 to 2^-24 over 58 skipped steps, \
-         and gradients became zero. No other method is as good as f32."
-    );
+    let fell = "its scale fell from 2^16 to 2^-24 over 8 skipped steps, and gradients became zero.";
+    let unknown = "the counts do not explain it (at most";
+    for (method, flushed, cause) in [
+        ("dynamic", 0.9, fell),
+        ("dynamic:interval=steps/20", 0.9, fell),
+        ("torch", 0.9, fell),
+        // A scale that fell without gradients becoming zero is not the cause.
+        ("dynamic", 0.01, unknown),
+        // An exponent of a site is no loss scale.
+        ("amax:history=16", 0.01, unknown),
+        ("amax:history=16", 0.9, "90.0 % of the gradients at loss became zero."),
+        ("gs", 0.9, "90.0 % of the gradients at loss became zero."),
+    ] {
+        let runs = [fallen(method, 0, flushed), fallen(method, 1, flushed)];
+        let runs = [&[images("fp32", 0, 0.9), images("fp32", 1, 0.91)][..], &runs].concat();
+        let said = &said(&runs, IMAGES)[0];
+        let start = format!("A network: {method} fails (top-1 22.0 %, f32 90.5 %): {cause}");
+        assert!(said.starts_with(&start) && said.ends_with(" No other method is as good as f32."), "{said}");
+    }
 }
 
 /// Runs of seeds 0, 1, … with these losses and scores.
@@ -327,6 +340,41 @@ fn without_f32_the_best_is_the_measure() {
         said[0].starts_with("A network: FP16 without scaling fails (mIoU 6.0 %, gs 50.0 %): the counts do not"),
         "{said:?}"
     );
+}
+
+/// A method that has diverged is the worst, whether its score was computed here or read from a file.
+#[test]
+fn a_diverged_method_is_no_baseline() {
+    const TOKENS: EvaluationBaseline = EvaluationBaseline { constant: 0.0, answers: None };
+    let run = |method: &str, bits: f64| record(method, 0, &json!({"bits_saved": bits}), &json!([]));
+    let computed = Record { metrics: Some(Metrics::new([(Metric::BitsSaved, f64::NEG_INFINITY)])), ..run("fp16", 0.0) };
+    let json = serde_json::to_value(&computed.metrics).expect("JSON");
+    let restored = Record { metrics: serde_json::from_value(json).expect("scores"), ..computed.clone() };
+    for diverged in [computed, restored] {
+        let runs = [diverged, run("gs", 0.4)];
+        let said = said(&runs, TOKENS);
+        assert!(
+            said[0].starts_with("A network: FP16 without scaling fails (bits saved –, gs 40.0 %): the counts do not"),
+            "{said:?}"
+        );
+    }
+}
+
+/// Pairs and grades have the same baseline, here the better method.
+#[test]
+fn one_baseline_for_pairs_and_grades() {
+    let runs = together([seeds("fp16", &[(0.9, 0.06), (0.9, 0.07)]), seeds("gs", &[(0.5, 0.48), (0.5, 0.5)])]);
+    let all = evaluate(["fp16", "gs"], &runs.iter().collect::<Vec<_>>(), PIXELS);
+    assert!(all.paired.iter().all(|one| one.baseline == "gs" && one.method == "fp16"), "{all:?}");
+    assert!(all.paired.len() == 2 && all.grades.len() == 1 && all.grades[0].method == "fp16", "{all:?}");
+}
+
+/// f32 against f32 after another rounding compares no methods.
+#[test]
+fn chaos_alone_is_no_comparison() {
+    let base = [(0.50, 0.48), (0.56, 0.53)];
+    let runs = together([seeds("fp32", &base), seeds("chaos", &base)]);
+    assert_eq!(said(&runs, PIXELS)[0], "A network: mIoU 50.5 % after 100 steps of fp32; a constant answer has 5.0 %.");
 }
 
 #[test]

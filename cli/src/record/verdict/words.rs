@@ -34,10 +34,11 @@ pub fn reached(stand: &MethodResult<'_>, score: usize) -> String {
     format!("{name} {}", stand.text(score, stand.mean(score)))
 }
 
-/// Formats the range of some values, or one value if they look the same: `0.6 to 12.0 %`.
+/// Formats the range of the values that are numbers, or one value if they look the same: `0.6 to 12.0 %`.
 pub fn range(metric: Metric, values: &[f64]) -> String {
-    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // `min` and `max` ignore NaN, which is left if there is nothing else.
+    let low = values.iter().copied().fold(f64::NAN, f64::min);
+    let high = values.iter().copied().fold(f64::NAN, f64::max);
     let [first, last] = [low, high].map(|value| metric.text(value));
     if first == last { last } else { format!("{} to {last}", first.trim_end_matches(" %")) }
 }
