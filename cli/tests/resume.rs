@@ -381,6 +381,21 @@ fn a_comparison_is_resumed() {
     }
     let missing = gradscale(at, &["compare", "--resume", "nowhere"]);
     assert_eq!(missing.error, "gradscale: nowhere: no such directory\n");
+
+    // A signal in the last step of a run, here the only one, does not discard the run.
+    let seeds: Vec<String> = (0..500).map(|seed: u32| seed.to_string()).collect();
+    let more = ["--iters", "1", "--methods", "fp32", "--seeds", &seeds.join(","), "--out", "short"];
+    let mut child = start(at, &[&compare[..], &more].concat());
+    while runs("short") < 3 {
+        assert!(child.try_wait().expect("a child").is_none(), "ended before the signal");
+        sleep(Duration::from_millis(1));
+    }
+    send("INT", &child);
+    let said = Said::from(child.wait_with_output().expect("a child"));
+    let text = fs::read_to_string(at.join("short/runs.jsonl")).expect("runs");
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a run")).expect("JSON");
+    let stopped = format!("gradscale: short: stopped at step 1 of fp32, seed {}; ", last["seed"]);
+    assert!(said.code == Some(130) && said.error.contains(&stopped), "{}: {}", last["seed"], said.error);
 }
 
 /// Pages that somebody else wrote are not replaced, and neither is any file with the name of a temporary one.
