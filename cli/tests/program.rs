@@ -336,7 +336,7 @@ fn json_for_scripts() {
     assert!(part.keys().eq(["runs", "title", "verdict"]) && part["title"].is_string(), "{compare}");
     assert!(part["runs"][1]["seconds"].is_number() && part["runs"][1]["loss"].is_null(), "{compare}");
     // A complete comparison answers with the same.
-    assert_eq!(json(&["compare", "--resume", "c", "--json"]), [compare.clone()]);
+    assert_eq!(json(&["compare", "--resume", "c", "--json"]), std::slice::from_ref(compare));
     image::GrayImage::from_pixel(28, 28, image::Luma([9])).save(at.join("a.png")).expect("an image");
     let predicted = json(&["predict", checkpoint, "a.png", "--json"]);
     assert!(

@@ -102,7 +102,7 @@ pub fn summarize(directory: &Path, results: &Value) -> Value {
 impl Serialize for Results<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct File<'a> {
+        struct ResultsFile<'a> {
             #[serde(flatten)]
             origin: &'a Origin,
             complete: bool,
@@ -113,7 +113,7 @@ impl Serialize for Results<'_> {
         }
         let (complete, first) = (self.is_complete(), self.cases.first());
         let beside = self.cases.get(1..).unwrap_or_default();
-        File { origin: &self.origin, complete, first, beside }.serialize(serializer)
+        ResultsFile { origin: &self.origin, complete, first, beside }.serialize(serializer)
     }
 }
 
@@ -129,7 +129,7 @@ pub struct Case<'a> {
 impl Serialize for Case<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct File<'a> {
+        struct CaseFile<'a> {
             title: String,
             verdict: Vec<Sentence>,
             arguments: &'a Compare,
@@ -141,7 +141,7 @@ impl Serialize for Case<'_> {
         let runs: Vec<&Record> = self.runs.iter().collect();
         let evaluation = evaluate(self.methods(), &runs, self.data.baseline());
         let (title, verdict, data) = (self.title(), self.verdict(), &self.described);
-        File { title, verdict, arguments: self.arguments, data, runs: &self.runs, evaluation }.serialize(serializer)
+        CaseFile { title, verdict, arguments: self.arguments, data, runs: &self.runs, evaluation }.serialize(serializer)
     }
 }
 
