@@ -200,7 +200,7 @@ fn defaults_fit_the_data() {
         done(at, "compare --task classify --data rows.csv --width 2 --iters 2 --methods fp32 --out compared");
     assert!(out.contains("batch 20: all 20 training images"), "{out}");
     done(at, "window --task classify --data rows.csv --width 2");
-    // What the user chose is kept.
+    // Choices of the user are kept.
     refused(
         at,
         &format!("{train} --batch 64"),

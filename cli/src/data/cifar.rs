@@ -1,9 +1,8 @@
 //! CIFAR's binary format: records of a label and 32 × 32 values of each colour.
 
-use super::{Cause, Classification, DataError, Element, packed::find};
+use super::{Cause, Classification, DataError, Element, packed::find, store};
 use flate2::read::MultiGzDecoder;
 use std::{
-    fs,
     io::Read,
     path::{Path, PathBuf},
 };
@@ -85,15 +84,14 @@ pub(super) fn file_of(dir: &Path, mut image: usize) -> Result<(PathBuf, usize), 
 }
 
 fn read(path: &Path) -> Result<Classification, DataError> {
-    let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-    Classification::parse_cifar(&bytes).map_err(|cause| cause.at(path))
+    Classification::parse_cifar(&store::read(path)?).map_err(|cause| cause.at(path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use flate2::{Compression, write::GzEncoder};
-    use std::io::Write;
+    use std::{fs, io::Write};
 
     #[test]
     fn records_become_pixels() {

@@ -39,6 +39,14 @@ fn written(value: u32, coloured: bool) -> String {
     }
 }
 
+/// Sorts names of classes: by number if all are numbers, else as text.
+pub(super) fn sort_names(names: &mut [String]) {
+    names.sort();
+    if names.iter().all(|name| name.parse::<i64>().is_ok()) {
+        names.sort_by_key(|name| name.parse::<i64>().ok());
+    }
+}
+
 /// Formats a number of classes, for example `one class` or `2 classes`.
 pub(super) fn classes(count: usize) -> String {
     if count == 1 { "one class".to_owned() } else { format!("{count} classes") }

@@ -14,7 +14,7 @@ const MISSING: [&str; 10] = ["", "?", "na", "n/a", "#n/a", "<na>", "nan", "-nan"
 /// Maximum number of different words in a column. More are names or texts, of which each is too rare to learn from.
 const MAX_WORDS: usize = 100;
 /// Number of training rows up to which half of them may have different words, for small examples.
-const FEW_ROWS: usize = 20;
+const SMALL_TABLE_ROWS: usize = 20;
 
 /// Feature that a network reads from a column of a table, with its normalization.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub enum Feature {
     /// 1 if the cell is missing, or else 0.
     Missing,
     /// 1 if the cell has this word, or else 0.
-    Word(String),
+    Category(String),
 }
 
 impl Feature {
@@ -53,7 +53,7 @@ impl Feature {
         match self {
             Self::Number => Some(cells.numbers[at]).filter(|number| !number.is_nan()),
             Self::Missing => Some(f64::from(cells.is_missing(at))),
-            Self::Word(word) => Some(f64::from(cells.word(at).is_some_and(|found| found == *word))),
+            Self::Category(word) => Some(f64::from(cells.word(at).is_some_and(|found| found == *word))),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Cells {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Numbers,
-    Words,
+    Categorical,
     /// No row has anything in the column.
     Empty,
 }
@@ -137,7 +137,7 @@ pub(super) fn kinds<'a>(count: usize, rows: impl Iterator<Item = &'a Cells>) -> 
     let kind = |[numbers, words]: [usize; 2]| match (numbers, words) {
         (0, 0) => Kind::Empty,
         _ if numbers >= words => Kind::Numbers,
-        _ => Kind::Words,
+        _ => Kind::Categorical,
     };
     counts.into_iter().map(kind).collect()
 }
@@ -196,13 +196,13 @@ impl Features {
                         gaps.push(format!("{name} {missing}"));
                     }
                 }
-                Kind::Words => {
+                Kind::Categorical => {
                     let found: BTreeSet<Cow<'_, str>> = rows.iter().filter_map(|cells| cells.word(at)).collect();
                     if let Some(word) = found.iter().find(|word| has_decimal_comma(word)) {
                         let reason = format!("{word:?} in the column {name} has a decimal comma; write a point");
                         return Err(Cause::Text(reason).at(path));
                     }
-                    if found.len() > MAX_WORDS || found.len() * 2 > rows.len().max(FEW_ROWS) {
+                    if found.len() > MAX_WORDS || found.len() * 2 > rows.len().max(SMALL_TABLE_ROWS) {
                         let [count, rows] = [found.len(), rows.len()];
                         all.notes.push(format!(
                             "the column {name} has {count} different words in {rows} rows and is left out"
@@ -210,7 +210,7 @@ impl Features {
                         continue;
                     }
                     words.push(format!("{name} {}", found.len()));
-                    features.extend(found.into_iter().map(|word| Feature::Word(word.into_owned())));
+                    features.extend(found.into_iter().map(|word| Feature::Category(word.into_owned())));
                 }
             }
             features.extend((missing > 0 && !features.is_empty()).then_some(Feature::Missing));
@@ -254,13 +254,13 @@ impl Features {
     /// Returns the first cell of a row whose word did not occur in training, with its column.
     pub fn unknown_word<'a>(&'a self, cells: &'a Cells) -> Option<(Cow<'a, str>, &'a str)> {
         let of_words = |column: &Column| match column.feature {
-            Feature::Word(_) => true,
+            Feature::Category(_) => true,
             Feature::Number | Feature::Missing => false,
         };
         self.columns.iter().zip(&self.at).filter(|(column, _)| of_words(column)).find_map(|(column, at)| {
             let word = cells.word(*at)?;
             let is_known = |(other, place): (&Column, &usize)| {
-                place == at && matches!(&other.feature, Feature::Word(known) if *known == word)
+                place == at && matches!(&other.feature, Feature::Category(known) if *known == word)
             };
             let known = self.columns.iter().zip(&self.at).any(is_known);
             (!known).then_some((word, column.name.as_str()))

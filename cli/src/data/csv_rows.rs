@@ -2,6 +2,7 @@
 
 use super::{
     Cause, Classification, Column, DataError, DataOptions, Element, Fingerprint, Labelled, LoadNotes,
+    classes::sort_names,
     columns::{Cells, Features, check, kinds},
     encoding::{not_utf_8, utf_16},
     files::{Broken, fifths, parts},
@@ -97,11 +98,8 @@ pub(super) fn load(
     }
     let mut classes: Vec<String> =
         train.iter().chain(&test).chain(validation.iter().flatten()).map(|row| row.class.clone()).collect();
-    classes.sort();
+    sort_names(&mut classes);
     classes.dedup();
-    if classes.iter().all(|class| class.parse::<i64>().is_ok()) {
-        classes.sort_by_key(|class| class.parse::<i64>().ok());
-    }
     if classes.len() > 256 {
         let found = classes.len();
         classes.truncate(8);
@@ -222,6 +220,12 @@ impl Table {
     }
 }
 
+/// Returns the separator that a table's first line has most often: tab, semicolon or comma.
+pub(super) fn find_separator(first_line: &[u8]) -> u8 {
+    let count = |separator: &u8| first_line.iter().filter(|byte| *byte == separator).count();
+    [b'\t', b';', b','].into_iter().max_by_key(count).unwrap_or(b',')
+}
+
 /// Open CSV file with its header line.
 struct Reader {
     path: PathBuf,
@@ -237,9 +241,8 @@ impl Reader {
             bytes = text.map_err(|cause| cause.at(path))?.into_bytes();
         }
         let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let count = |separator: u8| first.iter().filter(|byte| **byte == separator).count();
-        let separator = [b'\t', b';', b','].into_iter().max_by_key(|separator| count(*separator)).unwrap_or(b',');
-        let mut csv = ReaderBuilder::new().delimiter(separator).trim(Trim::All).from_reader(Cursor::new(bytes));
+        let mut csv =
+            ReaderBuilder::new().delimiter(find_separator(first)).trim(Trim::All).from_reader(Cursor::new(bytes));
         let head = csv.headers().map_err(|error| Cause::Table { line: 1, reason: error.to_string() }.at(path))?;
         let head: Vec<String> = head.iter().map(|name| name.trim_start_matches('\u{feff}').to_owned()).collect();
         let number = |name: &&String| name.parse::<f64>().is_ok();

@@ -35,8 +35,8 @@ pub struct Form {
 pub(super) struct Header {
     /// Number of rows and of columns of the image as viewers show it.
     pub size: [usize; 2],
-    /// True if the file's EXIF orientation exchanges rows and columns.
-    pub turned: bool,
+    /// Turn from the stored to the shown image, by the file's EXIF metadata.
+    pub orientation: Orientation,
     /// True if the image has one channel (grey), false for R G B.
     pub grey: bool,
 }
@@ -44,7 +44,7 @@ pub(super) struct Header {
 /// Reads size and colour from the header of an image file.
 pub(super) fn header(file: impl BufRead + Seek) -> Result<Header, Cause> {
     let Opened { decoder, size, orientation, .. } = open(file)?;
-    Ok(Header { size, turned: is_turned(orientation), grey: !decoder.color_type().has_color() })
+    Ok(Header { size, orientation, grey: !decoder.color_type().has_color() })
 }
 
 /// Returns the rows and columns of an image file from its header.
@@ -111,8 +111,8 @@ const fn is_turned(orientation: Orientation) -> bool {
     }
 }
 
-/// Returns the rows and columns of an image after it has been turned.
-const fn turned_size([height, width]: [usize; 2], orientation: Orientation) -> [usize; 2] {
+/// Returns the rows and columns of an image after it has been turned, or of a turned image as it is stored.
+pub(super) const fn turned_size([height, width]: [usize; 2], orientation: Orientation) -> [usize; 2] {
     if is_turned(orientation) { [width, height] } else { [height, width] }
 }
 
@@ -233,7 +233,7 @@ pub(super) fn check_label_size(labels: &[u8], image: &[u8]) -> Result<(), Cause>
     if header.size == found {
         return Ok(());
     }
-    let of = if header.turned { ITS_TURNED_IMAGE } else { ITS_IMAGE };
+    let of = if is_turned(header.orientation) { ITS_TURNED_IMAGE } else { ITS_IMAGE };
     Err(Cause::Size { expected: header.size, of, found })
 }
 

@@ -60,7 +60,7 @@ impl PartFolders {
     /// # Errors
     /// A directory that cannot be read.
     pub fn find(dir: &Path) -> Result<Self, DataError> {
-        let folders: Vec<PathBuf> = visible(dir)?.into_iter().filter(|path| path.is_dir()).collect();
+        let folders = folders(dir)?;
         let find = |names: &[&str]| names.iter().find_map(|name| named(&folders, name)).cloned();
         Ok(Self { train: find(&TRAIN), test: find(&TEST), validation: find(&VALIDATION) })
     }
@@ -80,6 +80,11 @@ pub(super) fn named<'a>(paths: &'a [PathBuf], name: &str) -> Option<&'a PathBuf>
 /// Returns the last part of a path as text.
 pub(super) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns the last part of a path in small letters.
+pub(super) fn lower_name(path: &Path) -> String {
+    file_name(path).to_lowercase()
 }
 
 /// Returns the file's name without the directory of the data set, for notes.
@@ -187,7 +192,7 @@ impl ImageFolder {
                     Err(error) => Err(Cause::Io(error)),
                 };
                 content.images.push(file(about).map_err(|cause| cause.at(&path)).map(|()| path));
-            } else if !SYSTEM_FILES.contains(&file_name(&path).to_lowercase().as_str()) {
+            } else if !SYSTEM_FILES.contains(&lower_name(&path).as_str()) {
                 content.others.push(path);
             }
         }
@@ -256,6 +261,11 @@ pub(super) fn visible(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     });
     paths.sort();
     Ok(paths)
+}
+
+/// Lists the folders in a folder, sorted, without hidden ones.
+pub(super) fn folders(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    Ok(visible(folder)?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
 /// Splits data without a test set: every fifth item is for evaluation.

@@ -5,7 +5,7 @@ use super::{
     Stored,
     classify::Moments,
     decode::{self, Form, Header},
-    files::{self, Broken, ImageFolder, PartFolders, fifths, file_name, images_below, visible, within},
+    files::{self, Broken, ImageFolder, PartFolders, fifths, file_name, images_below, within},
     image_table::{self, Image, Sorted},
     split_note,
     store::{each_file, read},
@@ -20,7 +20,7 @@ use std::{
 /// Means and deviations of ImageNet's channels, as torchvision has them, of values from 0 to 1.
 const PHOTOGRAPHS: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 /// Number of images of a class of which one is the first for evaluation.
-const LEAST_OF_CLASS: usize = 5;
+const MIN_CLASS_IMAGES: usize = 5;
 
 /// Loads images from one folder for each class, or as a table lists them; returns `None` if the directory has neither.
 pub(super) fn load(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Labelled>, DataError> {
@@ -321,6 +321,7 @@ fn open(dir: &Path, sorted: Sorted, reading: &DataOptions, broken: &mut Broken<'
     let (train, moments) = part(train, form, names.len(), reading, broken);
     let (test, _) = part(test, form, names.len(), reading, broken);
     let validation = validation.map(|images| part(images, form, names.len(), reading, broken).0);
+    let validation = validation.filter(|part| part.count > 0);
     broken.check(train.count + test.count, dir)?;
     if train.count == 0 || test.count == 0 {
         return Err(too_few(&names, &counts, train.count == 0).at(dir));
@@ -336,7 +337,7 @@ fn without_test(names: &[String], test: &[Image], held_out: bool) -> Option<Stri
     let without = (0..).zip(names).filter(|(class, _)| !tested.contains(class));
     let without: Vec<String> = without.map(|(_, name)| name.clone()).collect();
     let why = match held_out {
-        true => format!(", as classes of fewer than {LEAST_OF_CLASS} images have none"),
+        true => format!(", as classes of fewer than {MIN_CLASS_IMAGES} images have none"),
         false => String::new(),
     };
     (!without.is_empty() && !test.is_empty()).then(|| format!("no test image of {}{why}", super::error::few(&without)))
@@ -349,7 +350,7 @@ fn too_few(names: &[String], counts: &[usize], training: bool) -> Cause {
     }
     let all: Vec<String> = names.iter().zip(counts).map(|(name, count)| format!("{count} of {name}")).collect();
     Cause::Files(format!(
-        "no images for evaluation: every fifth of a class is held out, so a class needs {LEAST_OF_CLASS} images, and \
+        "no images for evaluation: every fifth of a class is held out, so a class needs {MIN_CLASS_IMAGES} images, and \
          there are {}; add images, or a folder test with a folder for each class",
         super::error::few(&all)
     ))
@@ -401,8 +402,11 @@ fn part(
 /// Returns true if a directory has a folder of images for each class, in it or in its training set.
 pub(super) fn is_sorted(dir: &Path) -> bool {
     let classes = |root: &Path| {
-        let folders = visible(root).unwrap_or_default().into_iter().filter(|path| path.is_dir());
-        folders.filter(|folder| ImageFolder::list(folder).is_ok_and(|content| !content.images.is_empty())).count()
+        let folders = files::folders(root).unwrap_or_default();
+        folders
+            .iter()
+            .filter(|folder| ImageFolder::list(folder).is_ok_and(|content| !content.images.is_empty()))
+            .count()
     };
     let train = PartFolders::find(dir).ok().and_then(|parts| parts.train);
     train.map_or_else(|| classes(dir) >= 2, |train| classes(&train) >= 1)

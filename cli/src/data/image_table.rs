@@ -2,9 +2,10 @@
 
 use super::{
     Cause, DataError, DataOptions, MOST_CLASSES,
-    csv_rows::LABELS,
+    classes::sort_names,
+    csv_rows::{LABELS, find_separator},
     error::few,
-    files::{self, Broken, ImageFolder, PartFolders, TEST, TRAIN, VALIDATION, file_name, visible, within},
+    files::{self, Broken, ImageFolder, PartFolders, TEST, TRAIN, VALIDATION, file_name, lower_name, visible, within},
     lists::read_if_present,
 };
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -65,7 +66,7 @@ pub(super) fn load(
     dir: &Path, parts: &PartFolders, reading: &DataOptions, broken: &mut Broken<'_>,
 ) -> Result<Option<Sorted>, DataError> {
     let is_table = |path: &PathBuf| {
-        let name = file_name(path).to_lowercase();
+        let name = lower_name(path);
         let table = [".csv", ".tsv"].iter().any(|suffix| name.ends_with(suffix));
         // Kaggle's example of a submission has invented classes.
         table && !name.contains("submission") && path.is_file()
@@ -75,7 +76,7 @@ pub(super) fn load(
         return Ok(None);
     }
     let images = Images::find(dir, parts)?;
-    if images.count == 0 {
+    if images.all.count == 0 {
         return Ok(None);
     }
     let (mut tables, mut unused) = (Vec::new(), Vec::new());
@@ -104,16 +105,15 @@ pub(super) fn load(
         .map(|row| &row.class)
         .collect();
     let mut names: Vec<String> = known.into_iter().cloned().collect();
-    if names.iter().all(|name| name.parse::<i64>().is_ok()) {
-        names.sort_by_key(|name| name.parse::<i64>().ok());
-    }
+    sort_names(&mut names);
     if names.len() > MOST_CLASSES {
         let found = names.len();
         names.truncate(8);
         return Err(Cause::Classes { found, examples: names, hint: "" }.at(train.path));
     }
+    let ids: BTreeMap<&str, u32> = names.iter().map(String::as_str).zip(0..).collect();
     let mut seen: BTreeMap<PathBuf, String> = BTreeMap::new();
-    let mut of = |table: &Table, broken: &mut Broken<'_>| {
+    let mut resolve_rows = |table: &Table, broken: &mut Broken<'_>| {
         let mut listed = Vec::new();
         for (line, row) in &table.rows {
             let wrong = |reason: String| Cause::Table { line: *line, reason }.at(&table.path);
@@ -127,19 +127,19 @@ pub(super) fn load(
                     format!("{name} is in {other} too; remove it from one")
                 }));
             }
-            listed.push(row.as_ref().map_err(|reason| wrong(reason.clone())).map(|Row { image, class }| {
-                let class = names.iter().position(|name| name == class).unwrap_or_default();
-                Image { path: image.clone(), class: u32::try_from(class).unwrap_or_default() }
+            listed.push(row.as_ref().map_err(|reason| wrong(reason.clone())).map(|Row { image, class }| Image {
+                path: image.clone(),
+                class: ids.get(class.as_str()).copied().unwrap_or_default(),
             }));
         }
         Ok(broken.sift(listed))
     };
     let used = [Some(&train), test.as_ref(), validation.as_ref()].into_iter().flatten();
     let used = used.map(|table| table.path.clone()).collect();
-    let all = of(&train, broken)?;
-    let test = test.map(|table| of(&table, broken)).transpose()?;
-    let validation = validation.map(|table| of(&table, broken)).transpose()?;
-    let unnamed = images.count.saturating_sub(seen.len());
+    let all = resolve_rows(&train, broken)?;
+    let test = test.map(|table| resolve_rows(&table, broken)).transpose()?;
+    let validation = validation.map(|table| resolve_rows(&table, broken)).transpose()?;
+    let unnamed = images.all.count.saturating_sub(seen.len());
     if unnamed > 0 {
         broken.leave_out(format!("{} that no table names", files::images(unnamed)));
     }
@@ -150,25 +150,53 @@ pub(super) fn load(
     Ok(Some(Sorted { names, train, test, validation, tables: used }))
 }
 
-/// Image files of a directory and of its folders, by all names that a table may use.
+/// Image files of a directory, and of the folders of its parts.
 struct Images {
+    all: NamedImages,
+    train: NamedImages,
+    test: NamedImages,
+    validation: NamedImages,
+}
+
+impl Images {
+    fn find(dir: &Path, parts: &PartFolders) -> Result<Self, DataError> {
+        let below = |folder: &Option<PathBuf>| match folder {
+            Some(folder) => NamedImages::find(folder),
+            None => Ok(NamedImages::default()),
+        };
+        Ok(Self {
+            all: NamedImages::find(dir)?,
+            train: below(&parts.train)?,
+            test: below(&parts.test)?,
+            validation: below(&parts.validation)?,
+        })
+    }
+
+    /// Returns the image that a table means by a name: that of the table's own part, or else any. Tables of no part mean
+    /// training images. `Some(None)`: several images have the name.
+    fn get(&self, name: &str, role: Role) -> Option<Option<&PathBuf>> {
+        let own = match role {
+            Role::Train | Role::All => &self.train,
+            Role::Test => &self.test,
+            Role::Validation => &self.validation,
+        };
+        let name = name.trim_start_matches("./");
+        own.by_name.get(name).or_else(|| self.all.by_name.get(name)).map(Option::as_ref)
+    }
+}
+
+/// Image files of a directory and of its folders, by all names that a table may use.
+#[derive(Default)]
+struct NamedImages {
     /// Paths by name; `None` if several images have the name.
     by_name: BTreeMap<String, Option<PathBuf>>,
     count: usize,
 }
 
-impl Images {
-    fn find(dir: &Path, parts: &PartFolders) -> Result<Self, DataError> {
-        let mut found = Self { by_name: BTreeMap::new(), count: 0 };
+impl NamedImages {
+    fn find(dir: &Path) -> Result<Self, DataError> {
+        let mut found = Self::default();
         found.add(dir, dir, MAX_DEPTH)?;
-        // A name that several folders have means the image of the training set.
-        if let Some(train) = &parts.train {
-            for path in ImageFolder::list(train)?.images.into_iter().flatten() {
-                names_of(train, &path).into_iter().for_each(|name| {
-                    found.by_name.insert(name, Some(path.clone()));
-                });
-            }
-        }
         Ok(found)
     }
 
@@ -199,15 +227,13 @@ impl Table {
         // A table in another encoding is not one of images: if it is one of numbers, its own reader reports it.
         let Some(text) = read_if_present(path).ok().flatten() else { return Ok(None) };
         let first = text.lines().next().unwrap_or_default();
-        let count = |separator: u8| first.bytes().filter(|byte| *byte == separator).count();
-        let separator = [b'\t', b';', b','].into_iter().max_by_key(|separator| count(*separator)).unwrap_or(b',');
-        let mut reader = ReaderBuilder::new();
-        reader.delimiter(separator).trim(Trim::All).has_headers(false).flexible(true);
+        let (mut reader, role) = (ReaderBuilder::new(), find_role(path));
+        reader.delimiter(find_separator(first.as_bytes())).trim(Trim::All).has_headers(false).flexible(true);
         let records: Result<Vec<StringRecord>, _> = reader.from_reader(text.as_bytes()).records().collect();
         let Ok(records) = records else { return Ok(None) };
         let Some(head) = records.first() else { return Ok(None) };
         let found = |record: &StringRecord, column: usize| {
-            record.get(column).is_some_and(|name| images.by_name.contains_key(name.trim_start_matches("./")))
+            record.get(column).is_some_and(|name| images.get(name, role).is_some())
         };
         let named = |column: usize| records.iter().filter(|record| found(record, column)).count();
         let Some(file) = (0..head.len()).max_by_key(|column| (named(*column), head.len() - column)) else {
@@ -230,7 +256,7 @@ impl Table {
             },
         };
         let Some(class) = class else {
-            let mistaken = !others.is_empty() && role(path) != Role::Test;
+            let mistaken = !others.is_empty() && role != Role::Test;
             let columns: Vec<String> = others.iter().map(|column| head[*column].to_owned()).collect();
             let reason =
                 format!("which column has the classes? --label NAME names it; the columns are {}", few(&columns));
@@ -239,7 +265,7 @@ impl Table {
         let row = |record: &StringRecord| {
             let name = record.get(file).unwrap_or_default();
             let class = record.get(class).filter(|class| !class.is_empty());
-            let image = match images.by_name.get(name.trim_start_matches("./")) {
+            let image = match images.get(name, role) {
                 Some(Some(image)) => image.clone(),
                 Some(None) => {
                     return Err(format!("several images are called {name}; write the folder before the name"));
@@ -253,13 +279,13 @@ impl Table {
             record.position().map_or(0, |position| usize::try_from(position.line()).unwrap_or(usize::MAX))
         };
         let rows = records.iter().skip(usize::from(!headless)).map(|record| (line(record), row(record))).collect();
-        Ok(Some(Self { path: path.to_owned(), role: role(path), rows }))
+        Ok(Some(Self { path: path.to_owned(), role, rows }))
     }
 }
 
 /// Returns the part that a table lists, by its name.
-fn role(path: &Path) -> Role {
-    let name = file_name(path).to_lowercase();
+fn find_role(path: &Path) -> Role {
+    let name = lower_name(path);
     let named = |names: &[&str]| names.iter().any(|part| name.starts_with(part));
     if named(&TRAIN) {
         Role::Train

@@ -3,7 +3,7 @@
 use super::{
     Cause, DataError, DataOptions, Split, Store,
     decode::{self, Form},
-    files::{self, Broken, ImageFolder, PartFolders, fifths, file_name, named, visible, within},
+    files::{self, Broken, ImageFolder, PartFolders, fifths, file_name, named, within},
     folders::without_images,
     lists::List,
     split::Loaded,
@@ -27,7 +27,7 @@ const SUFFIXES: [&str; 6] = ["", "_mask", "_masks", "_label", "_labels", "_L"];
 /// Folder of lists in PASCAL VOC's layout.
 const VOC_LISTS: &str = "ImageSets/Segmentation";
 /// Number of images of which one is the first for evaluation.
-const LEAST_IMAGES: usize = 5;
+const MIN_IMAGES: usize = 5;
 
 /// Paths of an image file and of the file with its labels.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ pub(super) fn pairs(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) 
 /// Returns the error about fewer images than a test set needs.
 fn too_few(count: usize, images: &Path) -> DataError {
     let words = format!(
-        "{}: every fifth is held out for evaluation, so {LEAST_IMAGES} are needed; add images, or a test set of its own",
+        "{}: every fifth is held out for evaluation, so {MIN_IMAGES} are needed; add images, or a test set of its own",
         files::images(count)
     );
     Cause::Files(words).at(images)
@@ -229,7 +229,7 @@ pub(super) fn labelled(dir: &Path) -> bool {
 
 /// Returns the folders of images and of labels in a directory.
 fn siblings(dir: &Path) -> Result<Option<[PathBuf; 2]>, DataError> {
-    let folders: Vec<PathBuf> = visible(dir)?.into_iter().filter(|path| path.is_dir()).collect();
+    let folders = files::folders(dir)?;
     let find = |names: &[&str]| names.iter().find_map(|name| named(&folders, name)).cloned();
     Ok(find(&IMAGES).map(|images| [images, find(&LABELS).unwrap_or_else(|| dir.join(LABELS[0]))]))
 }

@@ -3,7 +3,7 @@
 use super::{
     Cause, DataError, DataOptions, csv_rows,
     error::few,
-    files::{ImageFolder, PartFolders, file_name, images_below, visible},
+    files::{self, ImageFolder, PartFolders, file_name, images_below},
     folders, images, listing,
 };
 use std::{
@@ -67,15 +67,19 @@ pub fn is_table(path: &Path, reading: &DataOptions) -> bool {
     if path.is_file() {
         return true;
     }
-    let packed = |name: &String| name.starts_with("data_batch_") || name.starts_with("train-images-idx");
     let images = || {
         let train = PartFolders::find(path).ok().and_then(|parts| parts.train);
         images_below(&train.unwrap_or_else(|| path.to_owned())) > 0
     };
     let found = listing(path).unwrap_or_default();
-    !found.iter().any(packed)
+    !found.iter().any(|name| is_packed(name))
         && csv_rows::files(path).is_ok_and(|files| files.is_some())
         && (reading.label.is_some() || !images())
+}
+
+/// Returns true for a file with many images, as CIFAR and MNIST have them.
+fn is_packed(name: &str) -> bool {
+    name.starts_with("data_batch_") || name.starts_with("train-images-idx")
 }
 
 /// Returns the error about a directory that has none of the known layouts, with a hint about what it has.
@@ -112,15 +116,16 @@ fn hint(dir: &Path, found: &[String]) -> Option<String> {
     };
     (count > 0).then(|| {
         format!(
-            "{count} images{place} without classes; --task classify needs a folder for each class, or a table of file \
-             names and classes, --task segnet the folders images and labels"
+            "{}{place} without classes; --task classify needs a folder for each class, or a table of file \
+             names and classes, --task segnet the folders images and labels",
+            files::images(count)
         )
     })
 }
 
 /// Finds the only folder below a directory that looks like a data set.
 fn inside(dir: &Path, depth: usize) -> Option<PathBuf> {
-    let folders: Vec<PathBuf> = visible(dir).ok()?.into_iter().filter(|path| path.is_dir()).collect();
+    let folders = files::folders(dir).ok()?;
     let mut like = folders.iter().filter(|folder| looks_like_one(folder));
     match (like.next(), like.next()) {
         (Some(one), None) => Some(one.clone()),
@@ -135,9 +140,8 @@ fn inside(dir: &Path, depth: usize) -> Option<PathBuf> {
 }
 
 fn looks_like_one(dir: &Path) -> bool {
-    let packed = |name: &String| name.starts_with("data_batch_") || name.starts_with("train-images-idx");
     images::labelled(dir)
         || folders::is_sorted(dir)
-        || listing(dir).is_ok_and(|found| found.iter().any(packed))
+        || listing(dir).is_ok_and(|found| found.iter().any(|name| is_packed(name)))
         || csv_rows::files(dir).is_ok_and(|files| files.is_some())
 }

@@ -22,10 +22,13 @@ impl Labelled {
     /// - a directory with a folder of PNG or JPEG images for each class, which is called after it, or `train` and `test`
     ///   (or `val`, `valid`, `validation`, in capitals or not) with such folders; without a test set every fifth image
     ///   of a class is for scores;
-    /// - a directory of images with a CSV file of their names and classes; `train.csv` and `test.csv` are parts. All grey images have one channel, others three; 16 bits are reduced to 8, transparency is left out;
+    /// - a directory of images with a CSV file of their names and classes; `train.csv` and `test.csv` are parts;
     /// - a CSV file, or a directory with one, or with `train.csv` and `test.csv`: a line of names, then lines of
     ///   numbers, with the class in the column that [`DataOptions::label`] says. Commas, semicolons or tabs separate
     ///   them. A column without a name is left out. Numbers become (x − mean)/deviation of their column in training.
+    ///
+    /// If all image files are grey, images have one channel, else three. 16 bits are reduced to 8, and transparency is
+    /// left out.
     ///
     /// # Errors
     /// A directory of another layout; files that are missing, cut off or corrupt; sizes that do not agree; fewer names

@@ -80,6 +80,10 @@ fn coco(boxes: &[(&str, [u32; 4])]) -> String {
     )
 }
 
+fn utf_16(text: &str) -> Vec<u8> {
+    std::iter::once('\u{feff}').chain(text.chars()).flat_map(|c| (c as u16).to_le_bytes()).collect()
+}
+
 fn load(dir: &TempDir) -> Result<Boxed, DataError> {
     Boxed::load(dir.path(), &DataOptions::default())
 }
@@ -110,7 +114,7 @@ fn expected(boxes: &[(&str, [u32; 4])]) -> Vec<(String, String, Corners)> {
 #[test]
 fn every_layout_has_the_same_boxes() {
     type Make = fn(&TempDir, &str, [u32; 4]);
-    let each: [(&str, Make); 7] = [
+    let each: [(&str, Make); 9] = [
         ("VOC", |dir, name, corners| {
             image(dir, &format!("JPEGImages/{name}.png"));
             let begin = "<!DOCTYPE annotation [<!ENTITY a \"b\">]>\n<!-- made by hand -->";
@@ -148,6 +152,18 @@ fn every_layout_has_the_same_boxes() {
             image(dir, &format!("images/{name}.png"));
             write(dir, "annotations/instances.json", coco(&BOXES));
             write(dir, "annotations/captions.json", "{}");
+        }),
+        ("COCO beside JSON of other programs", |dir, name, _| {
+            image(dir, &format!("images/{name}.png"));
+            write(dir, "result.json", utf_16(&coco(&BOXES)));
+            write(dir, "notes.json", r#"{"categories": [{"id": 0, "name": "cat"}], "info": {"year": 2024}}"#);
+            write(dir, "tasks.json", r#"[{"id": 1, "image": "a0.png"}]"#);
+            write(dir, "package.json", "{\"name\": \"labels\"}\n");
+        }),
+        ("labelImg beside JSON of labelme", |dir, name, corners| {
+            image(dir, &format!("{name}.png"));
+            write(dir, &format!("{name}.xml"), xml("", name, corners));
+            write(dir, &format!("{name}.json"), r#"{"version": "5.0", "shapes": [], "imagePath": "a0.png"}"#);
         }),
     ];
     let (train, test): (Vec<_>, Vec<_>) = BOXES.iter().enumerate().partition(|(i, _)| i % 5 != 4);
@@ -218,6 +234,9 @@ fn turned(dir: &TempDir, name: &str, orientation: u8) {
     write(dir, name, bytes);
 }
 
+/// An annotation without objects, of an image of 80 × 60.
+const EMPTY: &str = "<annotation><size><width>80</width><height>60</height></size></annotation>";
+
 /// The size in the annotation tells whether its boxes are those of the file or of the shown image.
 #[test]
 fn boxes_follow_turned_images() {
@@ -235,6 +254,16 @@ fn boxes_follow_turned_images() {
         write(&dir, "a0.xml", text.replace(own, &size.unwrap_or_default()));
         load(&dir).map(|data| data.train[0].truths[0].corners)
     };
+    // A turn without boxes needs no size.
+    let dir = tempfile::tempdir().expect("a directory");
+    for (i, (name, corners)) in BOXES.into_iter().enumerate() {
+        image(&dir, &format!("{name}.png"));
+        write(&dir, &format!("{name}.xml"), xml("", name, corners));
+        let empty = format!("empty{i}");
+        turned(&dir, &format!("{empty}.jpg"), 3);
+        write(&dir, &format!("{empty}.xml"), EMPTY);
+    }
+    assert_eq!(load(&dir).expect("images without boxes").train.len(), 16);
     // Top left quarter in the file; a turn to the right moves it to the top right.
     let quarter = [0, 0, 40, 30];
     assert_eq!(with(Some([80, 60]), 6, quarter).expect("boxes"), [0.5, 0.0, 1.0, 0.5]);
@@ -285,7 +314,7 @@ fn boxes_that_cannot_be_used_say_why() {
     fs::remove_file(dir.path().join("labels/a1.txt")).expect("a file");
     let data = load(&dir).expect("data");
     assert_eq!((&data.classes[..], data.train.len()), (&["0".to_owned(), "1".to_owned()][..], 8));
-    assert!(data.notes.taken.contains(&"images: 1 images taken as images without objects: no label file".to_owned()));
+    assert!(data.notes.taken.contains(&"images: 1 image taken as an image without objects: no label file".to_owned()));
 
     let json = |text: &str| {
         let dir = tempfile::tempdir().expect("a directory");
@@ -295,17 +324,38 @@ fn boxes_that_cannot_be_used_say_why() {
     };
     let whole = coco(&BOXES);
     for (text, cause) in [
-        ("{\"images\": []}", "not an annotation file of COCO: missing field `annotations`"),
+        ("{\"images\": [", "not an annotation file of COCO: EOF while parsing"),
+        ("{\"images\": [{\"id\": 1}]}", "not an annotation file of COCO: missing field `file_name`"),
         (&whole.replace("\"image_id\": 13", "\"image_id\": 14"), "annotation 1: no image has the id 14"),
         (&whole.replace("\"category_id\": 7", "\"category_id\": 9"), "annotation 0: no category has the id 9"),
         (&whole.replace("\"bbox\": [8, 6, 16, 12]", "\"bbox\": []"), "annotation 1: no bbox of four numbers"),
         (
             &whole.replace("[8, 6, 16, 12]", "[8, 6, 160, 12]"),
-            "annotation 1: the box of cat (9, 7 to 169, 19) lies outside",
+            "annotation 1: the box of cat (8, 6 to 168, 18) lies outside",
         ),
     ] {
         refused(load(&json(text)), "annotations.json", cause);
     }
+    // A pixel beyond the image is within the rounding of tools, two are not; both edges are alike.
+    for (corners, cause) in [
+        ("[-1, 6, 16, 12]", None),
+        ("[65, 6, 16, 12]", None),
+        ("[-2, 6, 16, 12]", Some("the box of cat (-2, 6 to 14, 18) lies outside its image")),
+        ("[66, 6, 16, 12]", Some("the box of cat (66, 6 to 82, 18) lies outside its image")),
+    ] {
+        let loaded = load(&json(&whole.replace("[8, 6, 16, 12]", corners)));
+        match cause {
+            Some(cause) => refused(loaded, "annotations.json", cause),
+            None => drop(loaded.expect(corners)),
+        }
+    }
+    refused(load(&json("{\"name\": \"x\"}")), "", "not a data set: expected Annotations/*.xml");
+    // The first images may be missing; then the message names the folder that has the others.
+    let dir = json(&whole);
+    let nobody = dir.path().join("annotations/a1.png");
+    fs::create_dir_all(nobody.parent().expect("a folder")).and_then(|()| fs::write(nobody, "")).expect("a file");
+    fs::remove_file(dir.path().join("images/a0.png")).expect("a file");
+    refused(load(&dir), "images/a0.png", "annotations.json lists it");
     let dir = json(&whole);
     fs::remove_file(dir.path().join("images/b1.png")).expect("a file");
     refused(load(&dir), "images/b1.png", "annotations.json lists it");

@@ -1,8 +1,12 @@
 //! Files made from the definitions of their formats, and small data sets of them.
 
 use flate2::{Compression, Crc, write::GzEncoder, write::ZlibEncoder};
+use hound::{SampleFormat, WavSpec, WavWriter};
 use image::ImageEncoder;
-use std::{fs, io::Write};
+use std::{
+    fs,
+    io::{Cursor, Write},
+};
 use tempfile::TempDir;
 
 /// An IDX file as its definition has it.
@@ -39,6 +43,16 @@ pub fn png(size: [u8; 2], depth: u8, colour: u8, palette: Option<&[u8]>, rows: &
         file.extend([&length, &name[..], bytes, &crc.sum().to_be_bytes()].concat());
     }
     file
+}
+
+/// A recording of a second.
+pub fn wav() -> Vec<u8> {
+    let spec = WavSpec { channels: 1, sample_rate: 8000, bits_per_sample: 16, sample_format: SampleFormat::Int };
+    let mut bytes = Vec::new();
+    let mut file = WavWriter::new(Cursor::new(&mut bytes), spec).expect("memory");
+    (0..8000).for_each(|i| file.write_sample(i16::try_from(i % 50).expect("small")).expect("memory"));
+    file.finalize().expect("memory");
+    bytes
 }
 
 /// An R G B image of 2 × 3.

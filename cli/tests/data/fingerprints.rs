@@ -1,11 +1,10 @@
 //! Files that a data set was read from: each of them counts, and no other.
 
-use crate::files::{folder, grey, put, rgb};
+use crate::files::{folder, grey, put, rgb, wav};
 use gradscale_cli::data::{
     Boxed, Corpus, DataError, DataOptions, Fingerprint, Labelled, Parallel, Segmentation, Speech,
 };
-use hound::{SampleFormat, WavSpec, WavWriter};
-use std::{fs, io::Cursor, path::Path};
+use std::{fs, path::Path};
 use tempfile::TempDir;
 
 /// Files of a layout: names and contents.
@@ -35,16 +34,6 @@ fn sentences(dir: &Path) -> Result<Option<Fingerprint>, DataError> {
 
 fn text(dir: &Path) -> Result<Option<Fingerprint>, DataError> {
     Ok(Corpus::load(dir, &DataOptions { window: Some(4), ..DataOptions::default() })?.notes.files)
-}
-
-/// A recording of a tenth of a second.
-fn wav() -> Vec<u8> {
-    let spec = WavSpec { channels: 1, sample_rate: 8000, bits_per_sample: 16, sample_format: SampleFormat::Int };
-    let mut bytes = Vec::new();
-    let mut file = WavWriter::new(Cursor::new(&mut bytes), spec).expect("memory");
-    (0..800).for_each(|i| file.write_sample(i16::try_from(i % 50).expect("small")).expect("memory"));
-    file.finalize().expect("memory");
-    bytes
 }
 
 /// Sets the permissions of a folder, where there are such.

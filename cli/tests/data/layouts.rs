@@ -23,7 +23,7 @@ fn segmented(dir: &TempDir, reading: &DataOptions) -> Result<Loaded, DataError> 
     Ok(Loaded { classes, counts: [train.count, test.count], notes })
 }
 
-/// What a layout must give: class names, training and test images, and a note; or a file and a cause.
+/// Expected result of a layout: class names, numbers of training and test images, and a note; or a file and a cause.
 enum Want<'a> {
     Read(&'a str, [usize; 2], &'a str),
     Refused(&'a str, &'a str),
@@ -231,6 +231,19 @@ fn tables_of_images() {
     );
     put(&dir, "test.csv", b"8.png;cat\n9.png;dog\n");
     check("two tables", &dir, classified(&dir, &DataOptions::default()), &Read("cat dog", [8, 2], "cat 4, dog 4"));
+    // The same names in each part mean the images of the part.
+    let dir = images(&[("train", 8), ("test", 4)]);
+    let named = |count: u8| rows(|i| format!("{i},{}\n", if i.is_multiple_of(2) { "cat" } else { "dog" }), count);
+    put(&dir, "train.csv", named(8).as_bytes());
+    put(&dir, "test.csv", named(4).as_bytes());
+    let want = Read("cat dog", [8, 4], "cat 4, dog 4");
+    check("the same names in each part", &dir, classified(&dir, &DataOptions::default()), &want);
+    let dir = ten("images");
+    put(
+        &dir,
+        "train.csv",
+        rows(|i| format!("{i}.png;{}\n", if i.is_multiple_of(2) { "cat" } else { "dog" }), 8).as_bytes(),
+    );
     put(&dir, "test.csv", b"7.png;cat\n9.png;dog\n");
     let want = Refused("test.csv", "line 1: images/7.png is in train.csv too; remove it from one");
     check("a name in both tables", &dir, classified(&dir, &DataOptions::default()), &want);

@@ -101,7 +101,7 @@ fn gaps_and_words() {
     let dir = folder(&[("t.csv", text.as_bytes()), ("wide.csv", &utf_16)]);
     let data = load(&dir.path().join("t.csv"), None).unwrap();
     let names: Vec<(&str, &Feature)> = data.columns.iter().map(|one| (one.name.as_str(), &one.feature)).collect();
-    let word = |word: &str| Feature::Word(word.to_owned());
+    let word = |word: &str| Feature::Category(word.to_owned());
     assert_eq!(
         names,
         [("age", &Feature::Number), ("age", &Feature::Missing), ("sex", &word("f")), ("sex", &word("m"))]

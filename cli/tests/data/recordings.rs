@@ -97,6 +97,20 @@ fn recordings_of_other_rates_and_channels_are_converted() {
     let notes = data.notes.taken.join("\n");
     assert!(notes.contains("2 recordings of several channels are mixed down to one"), "{notes}");
     assert!(notes.contains("2 recordings of other rates are resampled to 8000 Hz"), "{notes}");
+    wav(&dir.path().join("recordings/2_a.wav"), 8000, 1);
+    let notes = load(&dir).expect("data").notes.taken.join("\n");
+    assert!(
+        notes.contains("\n1 recording of several channels is mixed down to one\n1 recording of another"),
+        "{notes}"
+    );
+    // A header with any rate must not ask for the memory of a filter between this and the rate of the others.
+    let path = dir.path().join("recordings/6_a.wav");
+    let mut bytes = fs::read(&path).expect("a file");
+    // The rate, and the bytes of a second.
+    bytes[24..28].copy_from_slice(&1_000_000_007u32.to_le_bytes());
+    bytes[28..32].copy_from_slice(&2_000_000_014u32.to_le_bytes());
+    fs::write(&path, bytes).expect("a file");
+    refused(load(&dir), "6_a.wav", "sampled at 1000000007 Hz; choose a rate from 1000 to 384000 Hz");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Images for scores during training: the data set's own validation set, or every tenth training image.
 
-use crate::files::{folder, idx, packed, put, unpacked};
-use gradscale_cli::data::{Classification, DataOptions, Labelled, Segmentation, Store};
+use crate::{
+    files::{folder, idx, packed, put, rgb, unpacked, wav},
+    refused,
+};
+use gradscale_cli::data::{Boxed, Classification, DataOptions, Labelled, Segmentation, Speech, Store};
 use std::fs;
 
 fn wanted() -> DataOptions {
@@ -34,6 +37,39 @@ fn parts_of_their_own() {
     }
     let data = Segmentation::load(dir.path(), &wanted()).unwrap();
     assert_eq!(data.validation, Some(data.test));
+}
+
+/// A validation set of which nothing can be read is replaced, as one that does not exist.
+#[test]
+fn broken_parts_are_replaced() {
+    let reading = DataOptions { skip_broken: true, ..wanted() };
+    let held = "every tenth training image is held out for --eval-every";
+    let torn = &rgb()[..60];
+    let dir = folder(&[("val/a/0.png", torn), ("test/a/0.png", &rgb()), ("test/b/0.png", &rgb())]);
+    for class in ["a", "b"] {
+        (0..10).for_each(|i| put(&dir, &format!("train/{class}/{i}.png"), &rgb()));
+    }
+    let data = Labelled::load(dir.path(), &reading).unwrap();
+    assert_eq!((data.train.count, data.validation.map(|part| part.count)), (18, Some(2)));
+    assert!(data.notes.taken.iter().any(|line| line.contains(held)), "{:?}", data.notes);
+
+    let xml = b"<annotation><object><name>x</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>3</xmax><ymax>3</ymax>\
+                </bndbox></object></annotation>";
+    let dir = folder(&[("val/a.png", torn), ("val/a.xml", xml), ("test/a.png", &rgb()), ("test/a.xml", xml)]);
+    for i in 0..10 {
+        put(&dir, &format!("train/{i}.png"), &rgb());
+        put(&dir, &format!("train/{i}.xml"), xml);
+    }
+    let data = Boxed::load(dir.path(), &reading).unwrap();
+    assert_eq!((data.train.len(), data.validation.map(|part| part.len())), (9, Some(1)));
+    fs::write(dir.path().join("test/a.png"), torn).unwrap();
+    refused(Boxed::load(dir.path(), &reading), "", "no images for scores");
+
+    let dir = folder(&[("val.txt", b"0_val\n"), ("0_val.wav", b"RIFF"), ("test.txt", b"0_0\n")]);
+    (0..10).for_each(|i| put(&dir, &format!("{i}_0.wav"), &wav()));
+    put(&dir, "train.txt", (0..10).map(|i| format!("{i}_0\n")).skip(1).collect::<String>().as_bytes());
+    let data = Speech::load(dir.path(), &reading).unwrap();
+    assert_eq!((data.train.len(), data.validation), (9, None));
 }
 
 /// Every tenth, from memory and from disk alike.

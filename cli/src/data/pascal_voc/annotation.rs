@@ -1,9 +1,9 @@
 //! Annotation files of PASCAL VOC, and boxes in the coordinates of any format.
 
-use crate::data::{Cause, DataError, encoding::decode_xml};
+use crate::data::{Cause, DataError, encoding::decode_xml, store};
 use gradscale::boxes::Corners;
 use roxmltree::{Document, Node, ParsingOptions};
-use std::{fmt, fs, path::Path};
+use std::{fmt, path::Path};
 
 /// Pixels by which a box may exceed its image, because tools count pixels from 0 or from 1.
 const SLACK: f32 = 1.0;
@@ -30,11 +30,13 @@ pub(super) struct Object {
 pub(super) enum Bounds {
     /// First and last pixels, counted from 1 (PASCAL VOC).
     Pixels(Corners),
-    /// Shares of the image (YOLO).
-    Shares(Corners),
+    /// Edges in pixels, counted from 0 (COCO).
+    Edges(Corners),
+    /// Edges relative to the size of the image (YOLO).
+    Normalized(Corners),
 }
 
-/// ObjectPosition of an object in its file, for messages.
+/// Position of an object in its file, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectPosition {
     /// Number of the line, from 1.
@@ -55,9 +57,8 @@ impl fmt::Display for ObjectPosition {
 impl Annotation {
     /// Reads a file of PASCAL VOC.
     pub fn read(path: &Path) -> Result<Self, DataError> {
-        let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
         let wrong = |reason: String| Cause::Boxes(reason).at(path);
-        let text = decode_xml(bytes).map_err(|cause| cause.at(path))?;
+        let text = decode_xml(store::read(path)?).map_err(|cause| cause.at(path))?;
         // A document type is harmless: the parser follows no file names in it and limits how far entities expand.
         let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
         let document =
@@ -104,27 +105,29 @@ impl Object {
     pub fn shares(&self, [height, width]: [usize; 2]) -> Result<Option<Corners>, String> {
         let [high, wide] = [height, width].map(|side| side as f32);
         // From here on in pixels from 0, whose right and bottom edges are those of VOC as the paper's code reads them.
-        let (said, corners) = match self.bounds {
+        let (stated, corners) = match self.bounds {
             Bounds::Pixels(corners) => (corners, corners.map(|edge| edge - 1.0)),
-            Bounds::Shares(shares) => {
-                (shares, [shares[0] * wide, shares[1] * high, shares[2] * wide, shares[3] * high])
+            Bounds::Edges(corners) => (corners, corners),
+            Bounds::Normalized(corners) => {
+                let [left, top, right, bottom] = corners;
+                (corners, [left * wide, top * high, right * wide, bottom * high])
             }
         };
-        let said = || {
-            let [left, top, right, bottom] = said;
+        let described = || {
+            let [left, top, right, bottom] = stated;
             format!("{}: the box of {} ({left}, {top} to {right}, {bottom})", self.place, self.class)
         };
         let [left, top, right, bottom] = corners;
         if right < left || bottom < top {
-            return Err(format!("{} ends before it begins", said()));
+            return Err(format!("{} ends before it begins", described()));
         }
         let past = match self.bounds {
             // A last pixel, counted from 1, may be that behind the image.
             Bounds::Pixels(_) => 0.0,
-            Bounds::Shares(_) => SLACK,
+            Bounds::Edges(_) | Bounds::Normalized(_) => SLACK,
         };
         if left < -SLACK || top < -SLACK || right > wide + past || bottom > high + past {
-            return Err(format!("{} lies outside its image of {height} × {width} (rows × columns)", said()));
+            return Err(format!("{} lies outside its image of {height} × {width} (rows × columns)", described()));
         }
         let inside = |value: f32, side: f32| (value / side).clamp(0.0, 1.0);
         let corners = [inside(left, wide), inside(top, high), inside(right, wide), inside(bottom, high)];

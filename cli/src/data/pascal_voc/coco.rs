@@ -4,19 +4,23 @@ use super::{
     annotation::{Annotation, Bounds, Object, ObjectPosition},
     listed::Listed,
 };
-use crate::data::{Cause, DataError};
+use crate::data::{Cause, DataError, encoding::read_text, files::lower_name};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, HashMap},
-    fs,
     path::{Path, PathBuf},
 };
 
-/// Annotation file of COCO; other fields, as polygons and licences, are not read.
+/// Number of images of an annotation file by which their folder is found, since some of them may be missing.
+const SAMPLED_IMAGES: usize = 16;
+
+/// Annotation file of COCO; other fields, as polygons and licences, are not read. JSON files of other programs lack
+/// images or annotations.
 #[derive(Deserialize)]
 struct CocoFile {
-    images: Vec<Image>,
-    annotations: Vec<BoxEntry>,
+    images: Option<Vec<Image>>,
+    annotations: Option<Vec<BoxEntry>>,
+    #[serde(default)]
     categories: Vec<Category>,
 }
 
@@ -55,33 +59,38 @@ pub(super) struct Coco {
     pub classes: Vec<String>,
 }
 
-/// Returns true for JSON that has images and annotations of boxes, by its beginning and its name.
+/// Returns true for JSON that may have annotations of boxes, by its name.
 pub(super) fn is_coco(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let name = lower_name(path);
     // COCO has files of sentences, key points and areas beside those of boxes.
     let other = ["captions", "keypoints", "panoptic", "stuff", "image_info"].iter().any(|kind| name.contains(kind));
     name.ends_with(".json") && !other
 }
 
 impl Coco {
-    /// Reads an annotation file, whose images are in one of these folders.
+    /// Reads an annotation file, whose images are in one of these folders; returns `None` for JSON of another kind.
     ///
     /// # Errors
-    /// A file that cannot be read or is of another kind, annotations of unknown images or classes.
-    pub fn read(path: &Path, folders: &[PathBuf]) -> Result<Self, DataError> {
-        let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
+    /// A file that cannot be read, annotations of unknown images or classes.
+    pub fn read(path: &Path, folders: &[PathBuf]) -> Result<Option<Self>, DataError> {
+        let text = read_text(path)?;
         let wrong = |reason: String| Cause::Boxes(reason).at(path);
-        let file: CocoFile = serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes))
-            .map_err(|error| wrong(format!("not an annotation file of COCO: {error}")))?;
-        let categories: BTreeMap<u64, String> = file.categories.into_iter().map(|one| (one.id, one.name)).collect();
-        let places: HashMap<u64, usize> = file.images.iter().enumerate().map(|(i, image)| (image.id, i)).collect();
-        if places.len() < file.images.len() {
+        // A structure may be a list in JSON, but annotations of COCO never are.
+        if text.trim_start().starts_with('[') {
+            return Ok(None);
+        }
+        let file: CocoFile =
+            serde_json::from_str(&text).map_err(|error| wrong(format!("not an annotation file of COCO: {error}")))?;
+        let CocoFile { images: Some(images), annotations: Some(entries), categories } = file else { return Ok(None) };
+        let categories: BTreeMap<u64, String> = categories.into_iter().map(|one| (one.id, one.name)).collect();
+        let places: HashMap<u64, usize> = images.iter().enumerate().map(|(i, image)| (image.id, i)).collect();
+        if places.len() < images.len() {
             return Err(wrong("two images have the same id".to_owned()));
         }
         let size = |image: &Image| Some([image.height, image.width]).filter(|sides| !sides.contains(&0));
         let mut annotations: Vec<Annotation> =
-            file.images.iter().map(|image| Annotation { size: size(image), objects: Vec::new() }).collect();
-        for BoxEntry { id, image_id, category_id, bbox, iscrowd } in file.annotations {
+            images.iter().map(|image| Annotation { size: size(image), objects: Vec::new() }).collect();
+        for BoxEntry { id, image_id, category_id, bbox, iscrowd } in entries {
             let at = |reason: String| wrong(format!("annotation {id}: {reason}"));
             let place = places.get(&image_id).ok_or_else(|| at(format!("no image has the id {image_id}")))?;
             let class = categories.get(&category_id);
@@ -89,12 +98,11 @@ impl Coco {
             let &[left, top, width, height] = &bbox[..] else {
                 return Err(at("no bbox of four numbers".to_owned()));
             };
-            // VOC counts pixels from 1.
-            let corners = [left, top, left + width, top + height].map(|edge| edge + 1.0);
+            let corners = [left, top, left + width, top + height];
             if !corners.iter().all(|edge| edge.is_finite()) {
                 return Err(at("its bbox is not finite".to_owned()));
             }
-            let bounds = Bounds::Pixels(corners);
+            let bounds = Bounds::Edges(corners);
             annotations[*place].objects.push(Object {
                 class,
                 difficult: iscrowd > 0,
@@ -102,7 +110,8 @@ impl Coco {
                 place: ObjectPosition::Id(id),
             });
         }
-        let there = |folder: &&PathBuf| file.images.iter().take(1).any(|image| folder.join(&image.file_name).is_file());
+        let sample = &images[..images.len().min(SAMPLED_IMAGES)];
+        let there = |folder: &&PathBuf| sample.iter().any(|image| folder.join(&image.file_name).is_file());
         let folder = folders.iter().find(there).or(folders.first());
         let folder = folder.map_or_else(PathBuf::new, Clone::clone);
         let listed = |(image, annotation): (Image, Annotation)| Listed::Read {
@@ -110,7 +119,7 @@ impl Coco {
             origin: path.to_owned(),
             annotation,
         };
-        let images = file.images.into_iter().zip(annotations).map(listed).collect();
-        Ok(Self { images, classes: categories.into_values().collect() })
+        let images = images.into_iter().zip(annotations).map(listed).collect();
+        Ok(Some(Self { images, classes: categories.into_values().collect() }))
     }
 }

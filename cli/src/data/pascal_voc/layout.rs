@@ -8,7 +8,8 @@ use super::{
 use crate::data::{
     Cause, DataError, DataOptions,
     encoding::read_text,
-    files::{fifths, visible},
+    error::few,
+    files::{SUPPORTED_SUFFIXES, TEST, TRAIN, VALIDATION, fifths, file_name, folders, images, lower_name, visible},
     listing, split_note,
 };
 use std::{
@@ -21,9 +22,7 @@ const LAYOUT: &str = "Annotations/*.xml and JPEGImages/*.jpg as in PASCAL VOC, i
                       ImageSets/Main/{train,val,trainval,test}.txt list the names; or images with XML files beside \
                       them; or annotations/*.json as in COCO; or images and labels/*.txt as in YOLO";
 /// Names of folders and files of each part of a data set: training, validation, test.
-const PARTS: [&[&str]; 3] = [&["train", "training"], &["val", "valid", "validation"], &["test", "testing"]];
-/// Suffixes of images.
-const IMAGES: [&str; 3] = ["jpg", "jpeg", "png"];
+const PARTS: [&[&str]; 3] = [&TRAIN, &VALIDATION, &TEST];
 /// Names of folders with images, in small letters.
 const IMAGE_FOLDERS: [&str; 2] = ["jpegimages", "images"];
 /// Names of folders with annotations, in small letters.
@@ -79,18 +78,21 @@ impl AnnotationLayout {
     /// Finds annotation files of COCO: in the directory, in its folder `annotations`, or in a folder for each part.
     fn coco(dir: &Path, reading: &DataOptions) -> Result<Option<Self>, DataError> {
         let (mut files, mut parts) = (json_files(dir)?, [const { Vec::new() }; 3]);
-        let folders: Vec<PathBuf> = visible(dir)?.into_iter().filter(|path| path.is_dir()).collect();
+        let folders = folders(dir)?;
         for folder in &folders {
             let name = lower_name(folder);
             if ANNOTATION_FOLDERS.contains(&name.as_str()) || part_of(&name).is_some() {
                 files.extend(json_files(folder)?);
             }
         }
-        let (mut whole, mut names) = (Vec::new(), Vec::new());
+        let (mut whole, mut names, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for file in files {
             let (own, stem) = (file.parent().unwrap_or(dir), file.file_stem().unwrap_or_default().to_string_lossy());
             let part = part_of(&stem.to_lowercase()).or_else(|| part_of(&lower_name(own)));
-            let coco = Coco::read(&file, &image_folders(dir, own, &folders, &stem))?;
+            let Some(coco) = Coco::read(&file, &image_folders(dir, own, &folders, &stem))? else {
+                others.push(file_name(&file));
+                continue;
+            };
             for name in coco.classes {
                 if !names.contains(&name) {
                     names.push(name);
@@ -101,7 +103,11 @@ impl AnnotationLayout {
         if whole.is_empty() && parts.iter().all(Vec::is_empty) {
             return Ok(None);
         }
-        Self::split(dir, whole, parts, reading).map(|layout| Some(Self { names, ..layout }))
+        let mut layout = Self::split(dir, whole, parts, reading)?;
+        if !others.is_empty() {
+            layout.taken.push(format!("left out: {} (no images and annotations as in COCO)", few(&others)));
+        }
+        Ok(Some(Self { names, ..layout }))
     }
 
     /// Finds folders of images with XML files or label files of YOLO, in them or in folders beside them.
@@ -142,36 +148,29 @@ impl AnnotationLayout {
         Ok(Some(Self { names, all_classes, taken, lists: list.into_iter().collect(), ..layout }))
     }
 
-    /// Chooses the images of each part: by folder or file, by the lists `train.txt`, `val.txt` and `test.txt`, or every
-    /// fifth image for the final scores.
+    /// Chooses the images of each part: those of its folder or file. `whole` has the images of no part, which are for
+    /// training. Without images for validation or test, every fifth image is for the final scores.
     fn split(
         dir: &Path, whole: Vec<Listed>, [train, validation, test]: [Vec<Listed>; 3], reading: &DataOptions,
     ) -> Result<Self, DataError> {
-        let (root, mut taken) = (dir.to_owned(), Vec::new());
-        let mut layout =
-            |parts| Ok(Self { root: root.clone(), parts, taken: std::mem::take(&mut taken), ..Self::default() });
-        if train.is_empty() && validation.is_empty() && test.is_empty() {
-            let [train, test] = fifths(whole);
-            taken = vec![split_note(train.len(), test.len())];
-            return Ok(Self { root, parts: [train, Vec::new(), test], taken, ..Self::default() });
-        }
         let train: Vec<Listed> = train.into_iter().chain(whole).collect();
         if train.is_empty() {
             return Err(Cause::Boxes("no images for training; name their folder or file train".into()).at(dir));
         }
-        match (validation.is_empty(), test.is_empty()) {
-            (_, false) if reading.validation => layout([train, validation, test]),
-            (_, false) => layout([train, Vec::new(), test]),
+        let (parts, note) = match (validation.is_empty(), test.is_empty()) {
+            (_, false) if reading.validation => ([train, validation, test], None),
+            (_, false) => ([train, Vec::new(), test], None),
             (false, true) => {
-                taken = vec!["no test set: the validation images are used for evaluation".into()];
-                Ok(Self { root, parts: [train, Vec::new(), validation], taken, ..Self::default() })
+                let note = "no test set: the validation images are used for evaluation".to_owned();
+                ([train, Vec::new(), validation], Some(note))
             }
             (true, true) => {
                 let [train, test] = fifths(train);
-                taken = vec![split_note(train.len(), test.len())];
-                Ok(Self { root, parts: [train, Vec::new(), test], taken, ..Self::default() })
+                let note = split_note(train.len(), test.len());
+                ([train, Vec::new(), test], Some(note))
             }
-        }
+        };
+        Ok(Self { root: dir.to_owned(), parts, taken: note.into_iter().collect(), ..Self::default() })
     }
 }
 
@@ -197,7 +196,7 @@ impl Pair {
 
     /// Returns the folder of images and that of annotations in a directory.
     fn folders(dir: &Path) -> Result<Option<(PathBuf, PathBuf)>, DataError> {
-        let folders: Vec<PathBuf> = visible(dir)?.into_iter().filter(|path| path.is_dir()).collect();
+        let folders = folders(dir)?;
         let find = |names: &[&str]| {
             names.iter().find_map(|name| folders.iter().find(|path| lower_name(path) == *name)).cloned()
         };
@@ -206,7 +205,7 @@ impl Pair {
 
     /// Pairs folders if an image has an annotation of its name.
     fn from_folders(images: PathBuf, annotations: PathBuf) -> Result<Option<Self>, DataError> {
-        let known: BTreeSet<String> = stems(&images, &IMAGES)?.into_keys().collect();
+        let known: BTreeSet<String> = stems(&images, &SUPPORTED_SUFFIXES)?.into_keys().collect();
         for suffix in ["xml", "txt"] {
             if stems(&annotations, &[suffix])?.keys().any(|stem| known.contains(stem)) {
                 return Ok(Some(Self { images, annotations, suffix }));
@@ -218,11 +217,11 @@ impl Pair {
     /// Lists the images. Those without an XML file are left out, since nobody has annotated them yet; those without a
     /// label file of YOLO have no objects.
     fn listed(&self, taken: &mut Vec<String>) -> Result<Vec<Listed>, DataError> {
-        let images = stems(&self.images, &IMAGES)?;
+        let found = stems(&self.images, &SUPPORTED_SUFFIXES)?;
         let mut annotations = stems(&self.annotations, &[self.suffix])?;
-        let folder = self.images.file_name().unwrap_or_default().to_string_lossy();
+        let folder = file_name(&self.images);
         let (mut listed, mut without) = (Vec::new(), 0);
-        for (name, image) in images {
+        for (name, image) in found {
             match (annotations.remove(&name), self.suffix) {
                 (Some(xml), "xml") => listed.push(Listed::Voc { images: self.images.clone(), name, xml }),
                 (None, "xml") => without += 1,
@@ -238,12 +237,12 @@ impl Pair {
             listed.extend(alone.map(|(name, xml)| Listed::Voc { images: self.images.clone(), name, xml }));
         }
         if without > 0 {
-            let what = if self.suffix == "xml" {
-                "left out: no XML file"
-            } else {
-                "taken as images without objects: no label file"
+            let what = match (self.suffix, without) {
+                ("xml", _) => "left out: no XML file",
+                (_, 1) => "taken as an image without objects: no label file",
+                (_, _) => "taken as images without objects: no label file",
             };
-            taken.push(format!("{folder}: {without} images {what}"));
+            taken.push(format!("{folder}: {} {what}", images(without)));
         }
         Ok(listed)
     }
@@ -280,12 +279,7 @@ fn part_of(name: &str) -> Option<usize> {
 
 /// Returns the folders of parts in a directory.
 fn part_folders(dir: &Path) -> Result<Vec<(usize, PathBuf)>, DataError> {
-    let folders = visible(dir)?.into_iter().filter(|path| path.is_dir());
-    Ok(folders.filter_map(|path| Some((part_of(&lower_name(&path))?, path))).collect())
-}
-
-fn lower_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().to_lowercase()
+    Ok(folders(dir)?.into_iter().filter_map(|path| Some((part_of(&lower_name(&path))?, path))).collect())
 }
 
 /// Returns the folder in PASCAL VOC's layout: this one, or the only one in it.

@@ -1,14 +1,13 @@
 //! Images of a data set with their annotations, as a layout lists them, and their boxes once they are read.
 
-use super::{
-    annotation::Annotation,
-    orientation::{StoredImage, turned},
-    yolo,
-};
+use super::{annotation::Annotation, orientation::turned, yolo};
 use crate::data::{Cause, DataError, Whole, decode, store::read};
 use gradscale::metrics::Truth;
 use image::metadata::Orientation;
-use std::path::{Path, PathBuf};
+use std::{
+    io::Cursor,
+    path::{Path, PathBuf},
+};
 
 /// Image that a layout lists, with the origin of its boxes.
 #[derive(Clone, Debug)]
@@ -78,11 +77,12 @@ impl Found {
         Ok(Self { name: name.to_owned(), ..Self::new(&image, xml, Annotation::read(xml)?) })
     }
 
-    /// Decodes the image file to R G B, as it is shown, and reads how it is stored.
-    pub fn decoded(&self) -> Result<(Whole<'static>, StoredImage), DataError> {
+    /// Decodes the image file to R G B, as it is shown, and reads the turn from the stored to the shown image.
+    pub fn decoded(&self) -> Result<(Whole<'static>, Orientation), DataError> {
         let file = read(&self.image)?;
-        let (pixels, size) = decode::whole(&file, 3).map_err(|cause| cause.at(&self.image))?;
-        Ok((Whole { pixels: pixels.into(), size, channels: 3 }, StoredImage::read(&file, size)))
+        let decode = || Ok((decode::whole(&file, 3)?, decode::header(Cursor::new(&file))?.orientation));
+        let ((pixels, size), orientation) = decode().map_err(|cause: Cause| cause.at(&self.image))?;
+        Ok((Whole { pixels: pixels.into(), size, channels: 3 }, orientation))
     }
 
     /// Returns the true boxes in the image as it is shown, and a note for each box without an area.
@@ -91,11 +91,11 @@ impl Found {
     /// Another size than declared, boxes outside of the image, unknown classes. If the image is turned by its EXIF
     /// orientation, the declared size must tell whether its boxes are those of the turned image.
     pub fn truths(
-        &self, classes: &[String], size: [usize; 2], stored: StoredImage,
+        &self, classes: &[String], size: [usize; 2], orientation: Orientation,
     ) -> Result<(Vec<Truth>, Vec<String>), DataError> {
         let wrong = |reason: String| Cause::Boxes(reason).at(&self.origin);
-        let orientation = self.turn_of_boxes(size, stored).map_err(wrong)?;
-        let size = if orientation == Orientation::NoTransforms { size } else { stored.size };
+        let orientation = self.turn_of_boxes(size, orientation).map_err(wrong)?;
+        let size = decode::turned_size(size, orientation);
         let (mut truths, mut lines) = (Vec::new(), Vec::new());
         for object in &self.annotation.objects {
             let Some(class) = classes.iter().position(|known| *known == object.class) else {
@@ -122,18 +122,20 @@ impl Found {
     }
 
     /// Returns the orientation by which boxes must be turned to those of the image as it is shown.
-    fn turn_of_boxes(&self, shown: [usize; 2], stored: StoredImage) -> Result<Orientation, String> {
-        let said = self.annotation.size;
-        let is_turned = stored.orientation != Orientation::NoTransforms;
-        let differs = |said: [usize; 2]| {
-            let [rows, columns] = said;
+    fn turn_of_boxes(&self, shown: [usize; 2], orientation: Orientation) -> Result<Orientation, String> {
+        let (declared, stored) = (self.annotation.size, decode::turned_size(shown, orientation));
+        let differs = |declared: [usize; 2]| {
+            let [rows, columns] = declared;
             format!("declares {rows} × {columns} (rows × columns), but the image has {} × {}", shown[0], shown[1])
         };
-        match said {
-            Some(said) if said == shown && (!is_turned || shown != stored.size) => Ok(Orientation::NoTransforms),
-            Some(said) if is_turned && said == stored.size && shown != stored.size => Ok(stored.orientation),
-            Some(said) if said != shown => Err(differs(said)),
-            None if !is_turned || self.annotation.objects.is_empty() => Ok(Orientation::NoTransforms),
+        match declared {
+            Some(declared) if declared != shown && declared != stored => Err(differs(declared)),
+            _ if orientation == Orientation::NoTransforms || self.annotation.objects.is_empty() => {
+                Ok(Orientation::NoTransforms)
+            }
+            Some(declared) if shown != stored => {
+                Ok(if declared == shown { Orientation::NoTransforms } else { orientation })
+            }
             Some(_) | None => {
                 Err("the image is turned by its EXIF orientation, and nothing tells whether its boxes are; \
                                    save it upright"

@@ -103,11 +103,7 @@ impl Boxed {
         let mut found = |all: Vec<Listed>| broken.keep(each_file(all.len(), |i| all[i].read(&names)));
         let (train, test) = (found(train)?, found(test)?);
         let validation = if validation.is_empty() { None } else { Some(found(validation)?) };
-        for (part, list) in [(&train, "training"), (&test, "scores")] {
-            if part.is_empty() {
-                return Err(Cause::Boxes(format!("no images for {list}")).at(&root));
-            }
-        }
+        check_images(&root, train.len(), test.len())?;
         let classes = if all_classes {
             names
         } else {
@@ -127,7 +123,8 @@ impl Boxed {
             broken.keep(read)
         };
         let (train, test) = (whole(train)?, whole(test)?);
-        let validation = validation.map(&mut whole).transpose()?;
+        check_images(&root, train.len(), test.len())?;
+        let validation = validation.map(&mut whole).transpose()?.filter(|all| !all.is_empty());
         let Reader { lines, images, mut origins, .. } = reader;
         origins.extend(lists);
         let files = Some(Fingerprint::measure(dir, images.iter().chain(&origins))?);
@@ -178,6 +175,12 @@ impl Boxed {
     }
 }
 
+/// Checks that there are images for training and for scores.
+fn check_images(root: &Path, train: usize, test: usize) -> Result<(), DataError> {
+    let empty = [(train, "training"), (test, "scores")].into_iter().find(|(count, _)| *count == 0);
+    empty.map_or(Ok(()), |(_, part)| Err(Cause::Boxes(format!("no images for {part}")).at(root)))
+}
+
 /// Returns the classes of `classes.txt`, or all that occur: in the order of `known`, and others by name.
 fn classes<'a>(
     root: &Path, list: Option<List>, known: &[String], found: impl Iterator<Item = &'a Found>,
@@ -221,8 +224,8 @@ impl Reader<'_> {
     fn read_all(&mut self, found: Vec<Found>) -> Vec<Result<Pictured, DataError>> {
         // All pictures are decoded once, so that a broken one is reported before the training begins.
         let decoded = each_file(found.len(), |i| {
-            let (whole, stored) = found[i].decoded()?;
-            let truths = found[i].truths(self.classes, whole.size, stored)?;
+            let (whole, orientation) = found[i].decoded()?;
+            let truths = found[i].truths(self.classes, whole.size, orientation)?;
             let fits = whole.pixels.len() as u64 * found.len() as u64 <= self.memory;
             Ok((if fits { Kept::Memory(whole) } else { Kept::File(found[i].image.clone()) }, truths))
         });

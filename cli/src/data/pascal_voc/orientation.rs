@@ -1,30 +1,7 @@
 //! Boxes of images that are turned by their EXIF orientation.
 
 use gradscale::boxes::Corners;
-use image::{ImageDecoder, ImageReader, metadata::Orientation};
-use std::io::Cursor;
-
-/// Image as its file stores it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StoredImage {
-    /// Rows and columns in the file.
-    pub size: [usize; 2],
-    /// Turn by which the image is shown.
-    pub orientation: Orientation,
-}
-
-impl StoredImage {
-    /// Reads size and orientation of an image file that is shown with `shown` rows and columns.
-    pub fn read(file: &[u8], shown: [usize; 2]) -> Self {
-        let upright = Self { size: shown, orientation: Orientation::NoTransforms };
-        let reader = ImageReader::new(Cursor::new(file)).with_guessed_format().ok();
-        let Some(mut decoder) = reader.and_then(|reader| reader.into_decoder().ok()) else { return upright };
-        let (width, height) = decoder.dimensions();
-        let size = [height, width].map(|side| usize::try_from(side).unwrap_or(usize::MAX));
-        // Damaged metadata do not make an image unreadable: viewers show it as it is stored.
-        Self { size, orientation: decoder.orientation().unwrap_or(Orientation::NoTransforms) }
-    }
-}
+use image::metadata::Orientation;
 
 /// Returns the corners of a box, as shares of the stored image, in the image after its turn.
 pub(super) fn turned([left, top, right, bottom]: Corners, orientation: Orientation) -> Corners {

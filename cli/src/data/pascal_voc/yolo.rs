@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path, names: &[String]) -> Result<Annotation, DataErro
             }
         };
         let place = ObjectPosition::Line(u32::try_from(i + 1).unwrap_or(u32::MAX));
-        objects.push(Object { class, difficult: false, bounds: Bounds::Shares(corners), place });
+        objects.push(Object { class, difficult: false, bounds: Bounds::Normalized(corners), place });
     }
     Ok(Annotation { size: None, objects })
 }

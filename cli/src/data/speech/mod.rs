@@ -109,20 +109,21 @@ impl Speech {
                 .at(dir.join("train.txt")));
             }
         };
-        let mut heard =
+        let mut reader =
             RecordingReader { reading, texts, spectra: None, bytes: 0, mixed: 0, resampled: 0, files: Vec::new() };
-        let train = heard.read_files(&train, &mut broken)?;
-        let test = heard.read_files(&test, &mut broken)?;
-        let validation = validation.map(|files| heard.read_files(&files, &mut broken)).transpose()?;
+        let train = reader.read_files(&train, &mut broken)?;
+        let test = reader.read_files(&test, &mut broken)?;
+        let validation = validation.map(|files| reader.read_files(&files, &mut broken)).transpose()?;
+        let validation = validation.filter(|all| !all.is_empty());
         for (part, list) in [(&train, "train"), (&test, "test")] {
             if part.is_empty() {
                 return Err(Cause::Sound(format!("no recordings for {list}")).at(dir));
             }
         }
-        taken.extend(heard.conversions());
-        let tables = heard.texts.table().into_iter().chain(&list_paths).filter(|path| path.is_file());
-        let files = Some(Fingerprint::measure(dir, heard.files.iter().chain(tables))?);
-        let Some((rate, spectra)) = heard.spectra else { return Err(Cause::Empty.at(dir)) };
+        taken.extend(reader.conversions());
+        let tables = reader.texts.table().into_iter().chain(&list_paths).filter(|path| path.is_file());
+        let files = Some(Fingerprint::measure(dir, reader.files.iter().chain(tables))?);
+        let Some((rate, spectra)) = reader.spectra else { return Err(Cause::Empty.at(dir)) };
         let frequencies = spectra.frequencies();
         let (train, validation) = parted(train, validation, reading, &mut taken, |all| hold_out(all), Vec::len);
         let letters = letters([&train, &test].into_iter().chain(&validation));
@@ -280,9 +281,15 @@ impl RecordingReader<'_> {
     /// Returns a line for each kind of conversion that recordings went through.
     fn conversions(&self) -> Vec<String> {
         let rate = self.spectra.as_ref().map_or(0, |(rate, _)| *rate);
-        let counted = |count: usize, words: String| (count > 0).then(|| format!("{count} recordings {words}"));
-        let mixed = counted(self.mixed, "of several channels are mixed down to one".to_owned());
-        let resampled = counted(self.resampled, format!("of other rates are resampled to {rate} Hz"));
+        let counted = |count: usize, one: String, several: String| match count {
+            0 => None,
+            1 => Some(format!("1 recording {one}")),
+            count => Some(format!("{count} recordings {several}")),
+        };
+        let [one, several] = ["is", "are"].map(|verb| format!("of several channels {verb} mixed down to one"));
+        let mixed = counted(self.mixed, one, several);
+        let [one, several] = ["another rate is", "other rates are"].map(|of| format!("of {of} resampled to {rate} Hz"));
+        let resampled = counted(self.resampled, one, several);
         mixed.into_iter().chain(resampled).collect()
     }
 }

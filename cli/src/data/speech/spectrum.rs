@@ -9,6 +9,17 @@ const STRIDE: u32 = 10;
 /// Sampling rates of recordings that are accepted, in samples a second.
 const RATES: std::ops::RangeInclusive<u32> = 1000..=384_000;
 
+/// Checks the sampling rate of a recording, since a filter between any two rates may take much memory.
+///
+/// # Errors
+/// A rate below 1 kHz or above 384 kHz.
+pub(super) fn check_rate(rate: u32) -> Result<(), String> {
+    if RATES.contains(&rate) {
+        return Ok(());
+    }
+    Err(format!("sampled at {rate} Hz; choose a rate from {} to {} Hz", RATES.start(), RATES.end()))
+}
+
 /// Spectra of sounds of one rate: ln(1 + |F|) of Hamming windows of 20 ms every 10 ms, normalised to mean 0 and
 /// deviation 1 over all numbers of a recording, so that loudness has no influence. PyTorch's `stft` with `center=False`
 /// computes the same.
@@ -25,9 +36,7 @@ impl Spectra {
     /// # Errors
     /// A rate below 1 kHz or above 384 kHz.
     pub fn new(rate: u32) -> Result<Self, String> {
-        if !RATES.contains(&rate) {
-            return Err(format!("sampled at {rate} Hz; choose a rate from {} to {} Hz", RATES.start(), RATES.end()));
-        }
+        check_rate(rate)?;
         let [len, stride] = [WINDOW, STRIDE].map(|time| (rate * time / 1000) as usize);
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let hamming = |i: usize| (0.54 - 0.46 * (TAU * i as f64 / len as f64).cos()) as f32;

@@ -1,9 +1,10 @@
 //! WAV files.
 
-use crate::data::{Cause, DataError};
+use super::spectrum::check_rate;
+use crate::data::{Cause, DataError, store::read};
 use hound::{SampleFormat, WavReader};
 use rubato::{Fft, FixedSync, Resampler, audioadapter_buffers::owned::InterleavedOwned};
-use std::{fs, io::Cursor, path::Path};
+use std::{io::Cursor, path::Path};
 
 /// Length of a RIFF header and of a chunk header in bytes.
 const RIFF_HEADER: usize = 12;
@@ -42,8 +43,7 @@ impl Sound {
     /// # Errors
     /// A file that is no such sound, or is truncated.
     pub fn read(path: &Path) -> Result<Self, DataError> {
-        let bytes = fs::read(path).map_err(|error| Cause::Io(error).at(path))?;
-        Self::decode(&bytes).map_err(|cause| cause.at(path))
+        Self::decode(&read(path)?).map_err(|cause| cause.at(path))
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Cause> {
@@ -82,11 +82,13 @@ impl Sound {
     /// Resamples to another rate, with the frequencies that both rates have.
     ///
     /// # Errors
-    /// A rate of 0, in words.
+    /// A rate that no recording may have; see [`Spectra::new`](super::Spectra::new).
     pub fn resampled(self, rate: u32) -> Result<Self, String> {
         if rate == self.rate {
             return Ok(self);
         }
+        check_rate(self.rate)?;
+        check_rate(rate)?;
         let [from, to] = [self.rate, rate].map(|rate| usize::try_from(rate).unwrap_or(usize::MAX));
         let failed = |error: &dyn std::fmt::Display| format!("cannot be resampled from {from} to {to} Hz: {error}");
         // An even number of samples, because a filter of odd length would delay the sound by half a sample.
