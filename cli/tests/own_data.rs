@@ -68,6 +68,12 @@ fn a_folder_for_each_class() {
     RgbImage::from_pixel(31, 3, image::Rgb([210; 3])).save(at.join("new.png")).expect("a file");
     let (out, _) = done(at, "predict whole/checkpoint-000060.safetensors new.png lights/dark/0.png");
     assert_eq!(out, "new.png: bright\nlights/dark/0.png: dark\n");
+    // The directory of a training stands for its newest checkpoint that is whole.
+    assert_eq!(done(at, "predict whole new.png lights/dark/0.png"), (out.clone(), String::new()));
+    fs::write(at.join("broken/checkpoint-000060.safetensors"), "x").expect("a file");
+    let (same, error) = done(at, "predict broken new.png lights/dark/0.png");
+    assert!(same == out && error.contains("broken/checkpoint-000060.safetensors: "), "{same}{error}");
+    refused(at, "predict lights new.png", "lights: no checkpoint; give the directory of a training");
 }
 
 #[test]

@@ -24,6 +24,13 @@ const LABELS: [&str; 8] =
 /// Suffixes that the name of a label image may add to that of its image.
 const SUFFIXES: [&str; 6] = ["", "_mask", "_masks", "_label", "_labels", "_L"];
 
+/// Suffixes that the name of a folder of label images may add to that of its part, as `trainannot` in CamVid.
+const FOLDER_SUFFIXES: [&str; 5] = ["annot", "_annot", "_labels", "_masks", "_mask"];
+
+/// Folders of images and of label images of Cityscapes, and the ends of the names of their files.
+const CITYSCAPES_IMAGES: [&str; 2] = ["leftImg8bit", "_leftImg8bit.png"];
+const CITYSCAPES_LABELS: [&str; 2] = ["gtFine", "_gtFine_labelIds.png"];
+
 /// Folder of lists in PASCAL VOC's layout.
 const VOC_LISTS: &str = "ImageSets/Segmentation";
 /// Number of images of which one is the first for evaluation.
@@ -57,6 +64,9 @@ struct Folders {
     shared: bool,
 }
 
+/// Folders for training, and those for test and for validation, if there are such.
+type PartsWithLabels = (Folders, [Option<Folders>; 2]);
+
 /// Lists of the names of each part.
 struct Lists {
     train: List,
@@ -69,8 +79,14 @@ struct Lists {
 
 /// Finds pairs of image and label files; returns `None` if a directory has no folders with such.
 pub(super) fn pairs(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Pairs>, DataError> {
+    if is_cityscapes(dir) {
+        return cityscapes(dir, broken).map(Some);
+    }
     let Some([images, labels]) = siblings(dir)? else {
         let parts = PartFolders::find(dir)?;
+        if let Some((train, others)) = annotated(dir, &parts)? {
+            return by_folder(dir, train, others, reading, broken).map(Some);
+        }
         let inner = |part: &Option<PathBuf>| match part {
             Some(folder) => Ok(siblings(folder)?.map(|[images, labels]| Folders { images, labels, shared: false })),
             None => Ok(None),
@@ -103,6 +119,71 @@ pub(super) fn pairs(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) 
             }
             Ok(Some(Pairs { train, validation: None, test, told: false, lists: Vec::new() }))
         }
+    }
+}
+
+/// Finds folders of parts with a folder of label images beside each, as `train` and `trainannot`. Returns those for
+/// training, for test and for validation; `None` if the training images have no such folder.
+fn annotated(dir: &Path, parts: &PartFolders) -> Result<Option<PartsWithLabels>, DataError> {
+    let folders = files::folders(dir)?;
+    let beside = |part: &PathBuf| {
+        let name = file_name(part);
+        FOLDER_SUFFIXES.iter().find_map(|suffix| named(&folders, &format!("{name}{suffix}"))).cloned()
+    };
+    let Some((train, labels)) = parts.train.as_ref().and_then(|train| Some((train, beside(train)?))) else {
+        return Ok(None);
+    };
+    let other = |part: &Option<PathBuf>| {
+        let images = part.clone()?;
+        let labels = beside(&images).unwrap_or_else(|| dir.join(format!("{}annot", file_name(&images))));
+        Some(Folders { images, labels, shared: false })
+    };
+    let train = Folders { images: train.clone(), labels, shared: false };
+    Ok(Some((train, [&parts.test, &parts.validation].map(other))))
+}
+
+/// Returns true for a directory in the layout of Cityscapes.
+fn is_cityscapes(dir: &Path) -> bool {
+    [CITYSCAPES_IMAGES, CITYSCAPES_LABELS].iter().all(|[folder, _]| dir.join(folder).is_dir())
+}
+
+/// Finds the pairs of Cityscapes. Its validation set is for the final scores, since labels of its test set are not
+/// public: the files there are empty.
+fn cityscapes(dir: &Path, broken: &mut Broken<'_>) -> Result<Pairs, DataError> {
+    let images = dir.join(CITYSCAPES_IMAGES[0]);
+    let mut find = |part: &str| {
+        let mut pairs = Vec::new();
+        for city in files::folders(&images.join(part))? {
+            let labels = dir.join(CITYSCAPES_LABELS[0]).join(part).join(file_name(&city));
+            for image in ImageFolder::list(&city)?.images {
+                pairs.push(image.and_then(|image| cityscapes_pair(image, &labels)));
+            }
+        }
+        Ok::<_, DataError>(broken.sift(pairs))
+    };
+    let (train, test) = (find(files::TRAIN[0])?, find(files::VALIDATION[0])?);
+    let withheld = images.join(files::TEST[0]);
+    match files::images_below(&withheld) {
+        0 => {}
+        count => broken.leave_out(format!(
+            "{} in {}, whose labels are not public",
+            files::images(count),
+            within(dir, &withheld)
+        )),
+    }
+    Ok(Pairs { train, validation: None, test, told: true, lists: Vec::new() })
+}
+
+/// Pairs an image of Cityscapes with its label image in a folder.
+fn cityscapes_pair(image: PathBuf, labels: &Path) -> Result<Pair, DataError> {
+    let [[_, end], [_, label_end]] = [CITYSCAPES_IMAGES, CITYSCAPES_LABELS];
+    let name = file_name(&image);
+    let stem = name.strip_suffix(end).unwrap_or(&name);
+    let labels = labels.join(format!("{stem}{label_end}"));
+    if labels.is_file() {
+        Ok(Pair { image, labels })
+    } else {
+        Err(Cause::Missing(format!("no label image for {}", image.display())).at(labels))
     }
 }
 
@@ -224,7 +305,11 @@ fn lists(dir: &Path) -> Result<Option<Lists>, DataError> {
 /// Returns true if a directory has images with label images.
 pub(super) fn labelled(dir: &Path) -> bool {
     let both = |dir: &Path| siblings(dir).ok().flatten().is_some_and(|[_, labels]| labels.is_dir());
-    both(dir) || PartFolders::find(dir).ok().and_then(|parts| parts.train).is_some_and(|train| both(&train))
+    let parts = PartFolders::find(dir).unwrap_or_default();
+    both(dir)
+        || is_cityscapes(dir)
+        || annotated(dir, &parts).is_ok_and(|found| found.is_some())
+        || parts.train.is_some_and(|train| both(&train))
 }
 
 /// Returns the folders of images and of labels in a directory.

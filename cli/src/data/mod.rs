@@ -119,8 +119,9 @@ impl LoadNotes {
 
 /// Expected layout of a directory for segmentation, for error messages.
 const LAYOUTS: &str = "images/{train,test}/*.png|jpg with labels/{train,test}/*.png, or {train,test}/images and \
-                       {train,test}/labels, or images and labels (or masks) without a test set, or JPEGImages, \
-                       SegmentationClass and ImageSets/Segmentation, or \
+                       {train,test}/labels, or train, trainannot, test and testannot, or images and labels (or masks) \
+                       without a test set, or JPEGImages, SegmentationClass and ImageSets/Segmentation, or \
+                       leftImg8bit and gtFine, or \
                        train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test; a folder \
                        for each class is for --task classify";
 
@@ -139,7 +140,10 @@ impl Segmentation {
     /// - image files `images/{train,test}/STEM.jpg|png` with label images `labels/{train,test}/STEM.png`, or the same
     ///   as `{train,test}/images` and `{train,test}/labels`; `train.txt` and `test.txt`, if they are there, say which
     ///   and in what order. `masks` and `annotations` may stand for `labels`, and `STEM_mask.png` for `STEM.png`;
-    /// - the same without `train` and `test`: then the two lists tell them apart, or those of `ImageSets/Segmentation`,
+    /// - `{train,test}/STEM.png` with `{train,test}annot/STEM.png` or `{train,test}_labels/STEM_L.png`, as CamVid's;
+    /// - Cityscapes' `leftImg8bit/{train,val}/CITY/STEM_leftImg8bit.png` with
+    ///   `gtFine/{train,val}/CITY/STEM_gtFine_labelIds.png`; the labels of its `test` are not public;
+    /// - the same as the second without `train` and `test`: then the two lists tell them apart, or those of `ImageSets/Segmentation`,
     ///   or every fifth image is for scores. Names in lists may have a suffix, a folder or more columns.
     ///
     /// Names of folders may have capitals; `training` and `testing` stand for `train` and `test`. Without a test split,

@@ -299,6 +299,12 @@ fn folders_of_label_images() {
         ),
         (&[("Train/Images", "Train/Masks", 3), ("Test/Images", "Test/Masks", 2)], read([3, 2])),
         (&[("images/train", "labels", 3), ("images/val", "labels", 5)], read([3, 5])),
+        (&[("train", "trainannot", 3), ("val", "valannot", 1), ("test", "testannot", 2)], read([3, 2])),
+        (&[("train", "train_labels", 3), ("val", "val_labels", 2)], read([3, 2])),
+        (
+            &[("train", "trainannot", 5), ("test", "x", 2)],
+            Read("0 1", [4, 1], "left out: 2 images in test, which have no label images"),
+        ),
         (
             &[("train/images", "train/masks", 5), ("test/images", "x", 2)],
             Read("0 1", [4, 1], "left out: 2 images in test/images, which have no label images"),
@@ -336,6 +342,26 @@ fn folders_of_label_images() {
         }
         check(&format!("{parts:?}"), &dir, segmented(&dir, &DataOptions::default()), &want);
     }
+    // Cityscapes, whose labels for test are not public.
+    let dir = folder(&[]);
+    for (part, city, count) in
+        [("train", "aachen", 2), ("train", "bochum", 1), ("val", "lindau", 2), ("test", "bonn", 2)]
+    {
+        for i in 0..count {
+            put(&dir, &format!("leftImg8bit/{part}/{city}/{city}_{i}_leftImg8bit.png"), &rgb());
+            for end in ["labelIds", "instanceIds", "color"] {
+                let labels = grey([0, 1, u8::from(end != "labelIds") * 9, 1, 0, 1]);
+                put(&dir, &format!("gtFine/{part}/{city}/{city}_{i}_gtFine_{end}.png"), &labels);
+            }
+        }
+    }
+    let want = Read("0 1", [3, 2], "left out: 2 images in leftImg8bit/test, whose labels are not public");
+    check("Cityscapes", &dir, segmented(&dir, &DataOptions::default()), &want);
+    let want = Refused("", "images with label images; use --task segnet");
+    check("Cityscapes for classes", &dir, classified(&dir, &DataOptions::default()), &want);
+    fs::remove_file(dir.path().join("gtFine/train/aachen/aachen_1_gtFine_labelIds.png")).unwrap();
+    let want = Refused("aachen_1_gtFine_labelIds.png", "missing; no label image for ");
+    check("a missing label image", &dir, segmented(&dir, &DataOptions::default()), &want);
     // Label images in formats that change values, and files that belong nowhere.
     let dir = pairs("images", "labels", 6);
     put(&dir, "labels/alone.png", &grey([0; 6]));
@@ -381,6 +407,7 @@ fn lists_of_label_images() {
         ("names with suffix", own("0.png\n1.png\n", "2.PNG\n"), listed([2, 1])),
         ("paths and columns", own("/x/train/0.png /x/annot/0.png\nimages/1.png 1\n", "2\n"), listed([2, 1])),
         ("a byte order mark", own("\u{feff}0\n1\n", "2\n"), listed([2, 1])),
+        ("CamVid", own("/SegNet/train/0.png /SegNet/trainannot/0.png;\n1\n", "2\n"), listed([2, 1])),
         (
             "a name in both",
             own("0\n1\n2\n", "2.png\n1\n"),
@@ -416,6 +443,10 @@ fn lists_of_label_images() {
         lists.iter().for_each(|(name, text)| put(&dir, &voc(name), text.as_bytes()));
         check(layout, &dir, segmented(&dir, &DataOptions::default()), &want);
     }
+    let dir = pairs("images", "labels", 6);
+    put(&dir, "train.txt", b"\xff\xfe0\x00\n\x001\x00\n\x00");
+    put(&dir, "test.txt", b"\xfe\xff\x002\x00\n");
+    check("UTF-16", &dir, segmented(&dir, &DataOptions::default()), &listed([2, 1]));
     let dir = pairs("images", "labels", 6);
     put(&dir, "train.txt", b"0\x00\n\x001\x00\n\x002\x00\n\x00");
     put(&dir, "test.txt", b"1\n");

@@ -26,9 +26,9 @@ use std::{
 /// `gradscale predict`.
 #[derive(Clone, Debug, Args)]
 pub struct Predict {
-    /// A checkpoint of `gradscale train`, or a PyTorch model: a safetensors file of its state_dict. Its modules must
-    /// have the names that `gradscale plan` lists, without the network's name (encoder.conv1.weight). Predictions are
-    /// computed in f32.
+    /// A checkpoint of `gradscale train`, or the directory of a training, whose newest checkpoint is used; or a PyTorch
+    /// model: a safetensors file of its state_dict. Its modules must have the names that `gradscale plan` lists, without
+    /// the network's name (encoder.conv1.weight). Predictions are computed in f32.
     #[arg(value_name = "WEIGHTS")]
     weights: PathBuf,
     /// Input files, or directories that contain them. For images, PNG or JPEG files: for segnet and detect of any size,

@@ -3,9 +3,10 @@
 use super::Predict;
 use crate::{
     Failure,
-    commands::train::checkpoints::FoundCheckpoint,
+    commands::train::checkpoints::{Checkpoints, FoundCheckpoint},
     data::{self, Picture, Size},
     device::Device,
+    output,
     tasks::{
         CheckpointInfo, Classes, DetectedNetwork, ImageInput, InferenceModel, InputNormalization, InputSpec, Task,
         torch::{self, Flattened},
@@ -59,6 +60,9 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
     let path = &arguments.weights;
     let failed = |cause: String| Failure::file(path, cause);
     let (device, threads) = (arguments.device, usize::from(arguments.threads));
+    if path.is_dir() {
+        return of_checkpoint(&newest_checkpoint(path)?, (device, threads));
+    }
     let bytes = fs::read(path).map_err(|error| Failure::file(path, error))?;
     if checkpoint_metadata(&bytes) != Err(CheckpointError::Foreign) {
         return of_checkpoint(&FoundCheckpoint::new(path, bytes)?, (device, threads));
@@ -96,12 +100,23 @@ pub(super) fn network(arguments: &Predict, images: &[PathBuf]) -> Result<Ready, 
     Ok(Ready { applied, classes, fit })
 }
 
+/// Returns the newest intact checkpoint in the directory of a training, with a warning about each damaged one.
+fn newest_checkpoint(directory: &Path) -> Result<FoundCheckpoint, Failure> {
+    let checkpoints = Checkpoints::new(directory);
+    if checkpoints.list()?.is_empty() {
+        return Err(Failure::file(directory, "no checkpoint; give the directory of a training, or a file of weights"));
+    }
+    let (found, damaged) = checkpoints.newest()?;
+    damaged.iter().for_each(|(_, error)| output::warn(error));
+    Ok(found)
+}
+
 /// Returns names and colours of `count` classes, from a table or by their numbers.
 fn named(table: Option<&Path>, count: usize) -> Result<Classes, Failure> {
     let numbers = || (0..count).map(|id| format!("{id}\t{id}\n")).collect::<String>();
     let (path, text) = match table {
         None if count == 0 => return Ok(classes(Vec::new(), Vec::new())),
-        Some(path) => (path, fs::read_to_string(path).map_err(|error| Failure::file(path, error))?),
+        Some(path) => (path, data::text(path)?),
         None => (Path::new("classes"), format!("id\tname\n{}", numbers())),
     };
     let parsed = data::Classes::parse(&text);
