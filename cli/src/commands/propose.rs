@@ -1,7 +1,8 @@
 //! `gradscale propose`: proposes a fixed loss scale from a recorded trace.
 
 use crate::{
-    Failure, output,
+    Failure,
+    output::{self, layout},
     trace::{self, Step},
 };
 use clap::Args;
@@ -39,7 +40,8 @@ fn percentile(text: &str) -> Result<f64, String> {
 /// A trace that cannot be read, or without any gradient but zero.
 pub fn run(arguments: &Propose) -> Result<(), Failure> {
     let steps = trace::read(&arguments.trace)?;
-    let text = propose(&steps, arguments.percentile).map_err(|cause| Failure::file(&arguments.trace, cause))?;
+    let text = propose(&steps, arguments.percentile, layout::width())
+        .map_err(|cause| Failure::file(&arguments.trace, cause))?;
     output::print(&text)
 }
 
@@ -63,11 +65,11 @@ impl Largest {
 /// Shares of the steps, in percent, that the table shows besides the requested one.
 const SHARES: [f64; 4] = [100.0, 99.9, 99.0, 90.0];
 
-/// Returns the table of proposed scales, and the scale for a share of the steps.
+/// Returns the table of proposed scales, and the scale for a share of the steps, as text of so many columns.
 ///
 /// # Errors
 /// Rows that are none, or of zeros only, in words.
-pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
+pub fn propose(steps: &[Step], percentile: f64, width: usize) -> Result<String, String> {
     let (mut largest, mut rows, mut lost) = (Vec::new(), Vec::new(), 0);
     // An attempt that was repeated is followed by the same batch.
     for step in steps.iter().filter(|step| !step.repeated) {
@@ -104,9 +106,8 @@ pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
     let (count, sites) = (largest.len(), rows.iter().map(|(name, _)| *name).collect::<std::collections::BTreeSet<_>>());
     let without = if lost == 0 { String::new() } else { format!("; {lost} rows with ±∞ or NaN were skipped") };
     writeln!(text, "{count} steps with gradients at {} sites{without}\n", sites.len()).ok();
-    writeln!(text, "| steps that fit % | scale | skipped | flushed, all sites % | flushed, worst site % |").ok();
-    writeln!(text, "|---|---|---|---|---|").ok();
-    let mut shown = Vec::new();
+    let heads = ["steps that fit %", "scale", "skipped", "flushed, all sites %", "flushed, worst site %", "worst site"];
+    let (mut shown, mut table) = (Vec::new(), Vec::new());
     for share in shares {
         let Some(scale) = at(share).map(|largest| usable(largest.fits)) else { continue };
         if shown.contains(&scale) && share != percentile {
@@ -115,20 +116,26 @@ pub fn propose(steps: &[Step], percentile: f64) -> Result<String, String> {
         shown.push(scale);
         let skipped = largest.iter().filter(|largest| largest.fits < scale).count();
         let (all, name, worst) = flushed(&rows, scale);
-        writeln!(text, "| {share} | 2^{scale} | {skipped} of {count} | {all:.3} | {worst:.3} ({name}) |").ok();
+        table.push(vec![
+            share.to_string(),
+            format!("2^{scale}"),
+            format!("{skipped} of {count}"),
+            format!("{all:.3}"),
+            format!("{worst:.3}"),
+            name.to_owned(),
+        ]);
     }
+    text += &layout::table(&heads.map(str::to_owned), &table, width);
     let scale = usable(chosen.fits);
     let product = (chosen.log2() + f64::from(scale)).exp2();
     let Largest { iteration, site, .. } = chosen;
-    writeln!(
-        text,
-        "\nfixed:2^{scale}: the largest gradient of {percentile} % of the steps, 2^{:.1} at {site} in step {iteration}, \
+    let proposal = format!(
+        "fixed:2^{scale}: the largest gradient of {percentile} % of the steps, 2^{:.1} at {site} in step {iteration}, \
          becomes {product:.0}; FP16 holds up to 65504, and 2^{} leaves two more binades of headroom",
         chosen.log2(),
         usable(scale - 2),
-    )
-    .ok();
-    Ok(text)
+    );
+    Ok(text + "\n" + &layout::wrap("", &proposal, width))
 }
 
 /// Clamps an exponent to the range of a loss scale.
