@@ -45,7 +45,7 @@ pub struct SanityChecks {
     flushed: BTreeMap<String, bool>,
     certain: Option<String>,
     unchanged: Option<String>,
-    unsaid: Vec<String>,
+    unprinted: Vec<String>,
 }
 
 /// Range of consecutive steps whose loss was exactly 0.
@@ -80,14 +80,14 @@ impl SanityChecks {
             let of = self.recent.len();
             self.skips =
                 Some(format!("at step {iteration}, {skips} of the last {of} steps were skipped ({last}): {cause}"));
-            self.unsaid.extend(self.skips.clone());
+            self.unprinted.extend(self.skips.clone());
         }
         if loss == 0.0 && skipped.is_none() {
             match &mut self.zeros {
                 Some(zeros) => zeros.steps += 1,
                 None => {
                     self.zeros = Some(Zeros { first: iteration, steps: 1 });
-                    self.unsaid.extend(self.zeros());
+                    self.unprinted.extend(self.zeros());
                 }
             }
         }
@@ -127,7 +127,7 @@ impl SanityChecks {
     pub fn loss_scale(&mut self, iteration: u64, warning: LossScaleWarning) {
         if self.scale.is_none() {
             self.scale = Some(format!("at step {iteration} {warning}"));
-            self.unsaid.extend(self.scale.clone());
+            self.unprinted.extend(self.scale.clone());
         }
     }
 
@@ -139,7 +139,7 @@ impl SanityChecks {
                 "at step {iteration} the loss of {name} is 0, so the other network receives no gradient: lower the \
                  learning rate, or look for flushed gradients"
             ));
-            self.unsaid.extend(self.won.clone());
+            self.unprinted.extend(self.won.clone());
         }
     }
 
@@ -155,7 +155,7 @@ impl SanityChecks {
             )
         });
         if known.is_none() {
-            self.unsaid.extend(self.certain.clone());
+            self.unprinted.extend(self.certain.clone());
         }
         let before = self.one_class.take();
         let (said, labels) = match metrics.only {
@@ -173,7 +173,7 @@ impl SanityChecks {
         };
         self.one_class = Some(format!("after {iteration} steps {said}: {}", self.cause(iteration, labels)));
         if before.is_none() {
-            self.unsaid.extend(self.one_class.clone());
+            self.unprinted.extend(self.one_class.clone());
         }
     }
 
@@ -188,7 +188,7 @@ impl SanityChecks {
             100.0 * variety
         ));
         if before.is_none() {
-            self.unsaid.extend(self.one_image.clone());
+            self.unprinted.extend(self.one_image.clone());
         }
     }
 
@@ -212,7 +212,7 @@ impl SanityChecks {
         };
         self.unchanged = Some(format!("{names} never changed, because {cause}"));
         if before.is_none() {
-            self.unsaid.extend(self.unchanged.clone());
+            self.unprinted.extend(self.unchanged.clone());
         }
     }
 
@@ -235,7 +235,7 @@ impl SanityChecks {
 
     /// Takes the warnings that have not been printed yet.
     pub fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.unsaid)
+        std::mem::take(&mut self.unprinted)
     }
 }
 

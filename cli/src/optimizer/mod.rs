@@ -110,7 +110,7 @@ impl Updates {
 impl Recipe {
     /// Returns the settings as fully specified options.
     #[must_use]
-    pub fn said(&self) -> Updates {
+    pub fn to_updates(&self) -> Updates {
         let Self { lr, rule, schedule, decay, clip } = self;
         Updates {
             lr: Some(*lr),

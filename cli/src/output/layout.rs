@@ -78,8 +78,8 @@ pub fn table(heads: &[String], rows: &[Vec<String>], width: usize) -> String {
         .collect();
     // Names leave room for each column, and take at most half of a line.
     let widest = columns.iter().map(|column| column.width).max().unwrap_or(0);
-    let most = width.saturating_sub(GAP + widest).min(width / 2).max(1);
-    let name_width = names.iter().chain([first]).map(|name| length(name)).max().unwrap_or(0).min(most);
+    let max_name = width.saturating_sub(GAP + widest).min(width / 2).max(1);
+    let name_width = names.iter().chain([first]).map(|name| length(name)).max().unwrap_or(0).min(max_name);
     let mut blocks: Vec<Vec<&Column>> = Vec::new();
     let mut used = 0;
     for column in &columns {

@@ -151,7 +151,7 @@ impl State {
             joined(&short, &[&with_left]),
             joined(&short, &[&left]),
         ];
-        // Of a very narrow terminal the end is cut, where the fastest counter and the time are, so the start goes first.
+        // On a very narrow terminal the start is cut, because the fastest counter and the time are at the end.
         let fits = lines.iter().find(|line| line.chars().count() < width);
         fits.cloned().unwrap_or_else(|| {
             let line = &lines[lines.len() - 1];

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Skipped step, or attempt at a step that was repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Told")]
+#[serde(from = "StoredEvent")]
 pub struct Event {
     /// Description of the event in a sentence: site and cause.
     pub said: String,
@@ -18,16 +18,16 @@ pub struct Event {
 /// Event as logs store it: older logs have its sentence alone.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Told {
+enum StoredEvent {
     Sentence(String),
     Event { said: String, magnitude: Option<f64>, decided: Option<i32> },
 }
 
-impl From<Told> for Event {
-    fn from(told: Told) -> Self {
-        match told {
-            Told::Sentence(said) => Self::from_sentence(said),
-            Told::Event { said, magnitude, decided } => Self { said, magnitude, decided },
+impl From<StoredEvent> for Event {
+    fn from(stored: StoredEvent) -> Self {
+        match stored {
+            StoredEvent::Sentence(said) => Self::from_sentence(said),
+            StoredEvent::Event { said, magnitude, decided } => Self { said, magnitude, decided },
         }
     }
 }

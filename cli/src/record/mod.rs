@@ -7,6 +7,7 @@ mod ranks;
 mod recorder;
 mod run_description;
 pub(crate) mod site_names;
+mod spread;
 pub(crate) mod summary;
 pub(crate) mod verdict;
 
@@ -14,6 +15,7 @@ pub use from_trace::recorded;
 pub use ranks::{GradientTraffic, Stretch};
 pub use recorder::Recorder;
 pub use run_description::Description;
+pub use spread::Spread;
 
 use crate::{
     metrics::{Metrics, each_or_nan, or_nan},
@@ -232,6 +234,12 @@ impl Point {
 }
 
 impl SiteSeries {
+    /// Returns the mean share of flushed values over the sampled steps; `None` without one.
+    pub fn mean_flushed(&self) -> Option<f64> {
+        let shares: Vec<f64> = self.gamma_measured.iter().copied().filter(|share| share.is_finite()).collect();
+        Spread::new(&shares).map(|spread| spread.mean)
+    }
+
     fn push(&mut self, iteration: u64, point: &Point) {
         self.iteration.push(iteration);
         self.alpha.push(point.alpha);

@@ -77,7 +77,7 @@ mod tests {
             all.iter().map(|one| (one.first, one.steps, one.travelled.ranks, one.travelled.sent)).collect();
         assert_eq!(seen, [(1, 2, 4, 3), (3, 1, 2, 3), (5, 2, 2, 11)]);
         assert_eq!((all[2].whole, all[2].travelled.seconds, all[2].travelled.hidden), (1.0, 0.5, 0.25));
-        // Of a version that hid nothing.
+        // Written by a version that hid nothing.
         let before: GradientTraffic =
             serde_json::from_str(r#"{"ranks":2,"sent":1,"received":1,"seconds":0.5}"#).expect("a log");
         assert_eq!(before.hidden, 0.0);

@@ -134,7 +134,7 @@ impl Recorder {
         record.loss.push(entry.loss);
         for (name, loss) in &entry.losses {
             let all = record.losses.entry(name.clone()).or_default();
-            // Of steps whose log was lost nothing is known.
+            // Losses of steps whose log was lost are unknown.
             all.resize(record.loss.len() - 1, None);
             all.push(*loss);
         }

@@ -1,6 +1,6 @@
 //! Table of all runs.
 
-use super::{Record, SiteSeries};
+use super::{Record, SiteSeries, Spread};
 use crate::metrics::{MISSING_VALUE, Metric, Metrics, Role};
 use std::collections::BTreeSet;
 
@@ -72,10 +72,10 @@ impl Column {
         match self {
             Self::Score(metric) => {
                 let score = |run: &&Record| Some(metric.shown(run.metrics.as_ref()?.get(*metric)?));
-                spread(&runs.iter().filter_map(score).collect::<Vec<_>>(), metric.digits())
+                format_spread(&runs.iter().filter_map(score).collect::<Vec<_>>(), metric.digits())
             }
             Self::Other((_, digits, number)) => {
-                spread(&runs.iter().filter_map(|run| number(run)).collect::<Vec<_>>(), *digits)
+                format_spread(&runs.iter().filter_map(|run| number(run)).collect::<Vec<_>>(), *digits)
             }
         }
     }
@@ -98,24 +98,15 @@ const COSTS: [Number; 3] = [
 
 /// Returns the share of gradients that became zero at the site that lost most, mean over the recorded steps.
 fn flushed(run: &Record) -> Option<f64> {
-    let mean = |site: &SiteSeries| {
-        let shares: Vec<f64> = site.gamma_measured.iter().copied().filter(|share| share.is_finite()).collect();
-        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
-    };
-    run.sites.iter().filter_map(mean).reduce(f64::max)
+    run.sites.iter().filter_map(SiteSeries::mean_flushed).reduce(f64::max)
 }
 
 /// Formats a mean, with the standard deviation if there are several values, and a dash where it is not defined.
-fn spread(values: &[f64], digits: usize) -> String {
+fn format_spread(values: &[f64], digits: usize) -> String {
     let values: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    match values.len() {
-        0 => MISSING_VALUE.to_owned(),
-        1 => format!("{mean:.digits$}"),
-        _ => {
-            let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-            format!("{mean:.digits$} ± {:.digits$}", variance.sqrt())
-        }
+    match Spread::new(&values) {
+        None => MISSING_VALUE.to_owned(),
+        Some(Spread { mean, deviation: None }) => format!("{mean:.digits$}"),
+        Some(Spread { mean, deviation: Some(deviation) }) => format!("{mean:.digits$} ± {deviation:.digits$}"),
     }
 }

@@ -60,19 +60,19 @@ pub fn first_screen(report: &Report<'_>) -> String {
 
 /// Draws bars of the primary score in which methods differ most; `None` if no run has scores.
 fn bars(report: &Report<'_>) -> Option<String> {
-    let exam = report.data?.baseline();
-    let judged = verdict::evaluate(report.methods.iter().copied(), report.runs, exam).grades;
-    let size = |one: &verdict::Judgement| one.loss.unwrap_or(0.0) / one.chance.unwrap_or(1.0);
-    let most = judged.iter().filter(|one| one.score.is_some()).max_by(|a, b| size(a).total_cmp(&size(b)));
+    let test_set = report.data?.baseline();
+    let judged = verdict::evaluate(report.methods.iter().copied(), report.runs, test_set).grades;
+    let sized = judged.iter().filter_map(|one| Some((one.score?, one.size()?)));
+    let largest = sized.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(score, _)| score);
     let any = || report.runs.iter().filter_map(|run| run.metrics.as_ref()).flat_map(Metrics::judged).next();
-    let metric: Metric = most.and_then(|one| one.score).or_else(|| any().map(|(metric, _)| metric))?;
+    let metric: Metric = largest.or_else(|| any().map(|(metric, _)| metric))?;
     let spread = if report.runs.iter().any(|run| run.seed != report.runs[0].seed) {
         ": mean ± standard deviation, dots are seeds"
     } else {
         ""
     };
     let caption = format!("<b>{}</b> on the test set{spread}; dashed: a constant answer", metric.name());
-    Some(card(&caption, &curves::score_bars(report, metric, Some(exam.constant))))
+    Some(card(&caption, &curves::score_bars(report, metric, Some(test_set.constant))))
 }
 
 /// Renders what follows the first screen: the rest of the verdict, warnings, circumstances, how to read the page.

@@ -1,14 +1,12 @@
 //! Reduction of long series for plots.
 
 use super::svg::Point;
+use crate::record::Spread;
 
-/// Returns mean and standard deviation of the finite values.
+/// Returns mean and standard deviation of the finite values; a single value has a deviation of 0.
 pub fn mean_and_spread(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (!values.is_empty()).then(|| (mean, if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 }))
+    Spread::new(&values).map(|Spread { mean, deviation }| (mean, deviation.unwrap_or(0.0)))
 }
 
 /// Returns the least and largest of the finite values; +∞ and −∞ if there are none.

@@ -32,10 +32,12 @@ pub fn section_of(report: &Report<'_>) -> String {
     if names.is_empty() {
         return section("underflow", "Underflow", "No method stores gradients in f16.", "");
     }
-    let flushed = |site: &SiteSeries| mean_and_spread(site.gamma_measured.iter().copied()).map(|(mean, _)| mean);
     let lost = |site: &SiteSeries| mean_and_spread(site.lost.iter().flatten().copied()).map(|(mean, _)| mean);
     let mut cards = vec![
-        card("<b>Flushed</b>: share of the values, mean over the steps, by method", &measured(report, &names, flushed)),
+        card(
+            "<b>Flushed</b>: share of the values, mean over the steps, by method",
+            &measured(report, &names, SiteSeries::mean_flushed),
+        ),
         card(
             "<b>Lost</b>: share of the sum of magnitudes, mean over the steps that decided, by method",
             &measured(report, &names, lost),

@@ -135,7 +135,7 @@ impl Compare {
     /// Returns these arguments with the task's defaults filled in.
     fn resolved(&self) -> Result<Self, Failure> {
         let mut all = Self { setup: self.setup.for_data().0, ..self.clone() };
-        all.setup.updates = all.setup.recipe(self.iters)?.said();
+        all.setup.updates = all.setup.recipe(self.iters)?.to_updates();
         all.setup = all.setup.resolved()?;
         all.setup.reading.validation = self.eval_every != 0;
         all.pixels = Some(self.divisor());

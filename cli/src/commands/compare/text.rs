@@ -44,7 +44,7 @@ fn details(case: &Case<'_>, results: &Results<'_>, width: usize) -> String {
         && !rest.is_empty()
     {
         text.push('\n');
-        text.extend(rest.iter().map(|said| sentence("  ", said, width)));
+        text.extend(rest.iter().map(|statement| sentence("  ", statement, width)));
     }
     text
 }

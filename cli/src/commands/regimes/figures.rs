@@ -27,7 +27,7 @@ impl Kind {
     /// Computes and draws the figure.
     ///
     /// # Errors
-    /// Of the device.
+    /// A device that cannot be opened or that fails.
     pub fn draw(self, quick: bool) -> Result<Figure, Failure> {
         match self {
             Self::OneInN => Ok(one_in_n::figure()),

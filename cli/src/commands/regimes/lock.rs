@@ -80,7 +80,7 @@ impl Learn for Lock {
     fn backward(&mut self, trainer: &mut Trainer<Cpu>, step: u64, _: &Conditions) -> Result<Gradients, Failed> {
         self.observe_policy(trainer)?;
         let mut random = Random::from_key(&[self.seed, 20, step]);
-        // Of each action that was rewarded, how much its −ln p counts in the mean over episodes.
+        // Weight of −ln p of each rewarded action in the mean over episodes.
         let mut counts = vec![0f32; DIGITS * SYMBOLS];
         for _ in 0..EPISODES {
             let entered: Vec<usize> = (0..DIGITS).map(|digit| self.draw(digit, &mut random)).collect();

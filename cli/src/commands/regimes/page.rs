@@ -3,15 +3,18 @@
 use super::{
     Regime,
     figure::Figure,
-    results::{Cell, Results, mean_and_spread},
+    results::{Cell, Results},
     table::{LEGEND, circumstances, in_short, losses, scales, score, sentences},
 };
-use crate::report::{
-    axis::{Axis, Unit},
-    page::{arguments, card, details, grid, legend, page, section},
-    plot::{Plot, RowPlot},
-    series::{extent, raw},
-    text::escape,
+use crate::{
+    record::Spread,
+    report::{
+        axis::{Axis, Unit},
+        page::{arguments, card, details, grid, legend, page, section},
+        plot::{Plot, RowPlot},
+        series::{extent, raw},
+        text::escape,
+    },
 };
 
 /// Returns the HTML page about all regimes.
@@ -39,8 +42,8 @@ fn figures(results: &Results<'_>) -> Option<String> {
 
 /// Renders the first screen: a sentence, the scores of a regime in which a method is behind, and its exponents.
 fn verdict(results: &Results<'_>) -> String {
-    let item = |(method, said): &(String, String)| {
-        format!("<li><b>{}:</b> {}</li>\n", escape(method), escape(said).replace(" %", "&nbsp;%"))
+    let item = |(method, summary): &(String, String)| {
+        format!("<li><b>{}:</b> {}</li>\n", escape(method), escape(summary).replace(" %", "&nbsp;%"))
     };
     let items: String = sentences(results).iter().map(item).collect();
     let how = escape(&circumstances(results));
@@ -71,8 +74,8 @@ fn bars(results: &Results<'_>, regime: &Regime) -> String {
     let mut rows = RowPlot::new(&names, Axis::new(Unit::Plain, 0.0, 1.08 * high), "%");
     for (i, (class, method, scores)) in cells.iter().enumerate() {
         let y = rows.y(i);
-        if let Some((mean, spread)) = mean_and_spread(scores) {
-            let spread = spread.unwrap_or(0.0);
+        if let Some(Spread { mean, deviation }) = Spread::new(scores) {
+            let spread = deviation.unwrap_or(0.0);
             let (from, to) = ((rows.x.from, y - rows.half()), (rows.x.at(mean), y + rows.half()));
             rows.svg.rect(&format!("bar {class}"), from, to, &format!("{method}: {mean:.1} ± {spread:.1}"));
             rows.svg.line("join", (rows.x.at(mean - spread), y), (rows.x.at(mean + spread), y));

@@ -1,7 +1,7 @@
 //! `regimes.json`: all trainings and their summary.
 
 use super::{Regime, figure::Figure, training::Row};
-use crate::machine::Origin;
+use crate::{machine::Origin, record::Spread};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -67,14 +67,6 @@ impl<'a> Results<'a> {
     }
 }
 
-/// Returns mean and standard deviation; a single value has no deviation.
-pub fn mean_and_spread(values: &[f64]) -> Option<(f64, Option<f64>)> {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (!values.is_empty()).then(|| (mean, (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt())))
-}
-
 impl Cell<'_> {
     /// Returns the scores of the seeds that finished.
     pub fn scores(&self) -> Vec<f64> {
@@ -91,14 +83,16 @@ impl Cell<'_> {
     /// twice the error. A training without a score is worse. `None` if no training of either has a score.
     fn behind(&self, single: &Self) -> Option<bool> {
         let (all, own, other) = (self.rows.len(), self.scores(), single.scores());
-        let (Some((mean, spread)), Some((than, its_spread))) = (mean_and_spread(&own), mean_and_spread(&other)) else {
+        let (Some(mine), Some(reference)) = (Spread::new(&own), Spread::new(&other)) else {
             return (own.len() != other.len()).then_some(own.len() < other.len());
         };
         let higher = self.regime.task.higher_is_better();
         let (points, share) = if all > 1 { (3.0, 0.25) } else { (10.0, 1.0) };
-        let (by, least) = if higher { (than - mean, points) } else { (mean - than, share * than) };
-        let noise = 2.0 * spread.unwrap_or(0.0).hypot(its_spread.unwrap_or(0.0)) / (all as f64).sqrt();
-        Some(own.len() < all || by > least.max(noise))
+        let loss = if higher { reference.mean - mine.mean } else { mine.mean - reference.mean };
+        let margin = if higher { points } else { share * reference.mean };
+        let [own_deviation, deviation] = [mine, reference].map(|spread| spread.deviation.unwrap_or(0.0));
+        let noise = 2.0 * own_deviation.hypot(deviation) / (all as f64).sqrt();
+        Some(own.len() < all || loss > margin.max(noise))
     }
 }
 

@@ -82,7 +82,7 @@ impl Setting {
 /// Computes the figure about usable loss scales by image size and batch; `quick` takes one size.
 ///
 /// # Errors
-/// Of the device.
+/// A device that cannot be opened or that fails.
 pub fn figure(quick: bool) -> Result<Figure, Failure> {
     let data = Segmentation::synthetic(0);
     let about =

@@ -2,9 +2,9 @@
 
 use super::{
     Regime,
-    results::{Cell, Results, mean_and_spread},
+    results::{Cell, Results},
 };
-use crate::output::layout;
+use crate::{output::layout, record::Spread};
 use std::fmt::Write;
 
 /// Legend below the table of the regimes' scores.
@@ -12,17 +12,18 @@ pub const LEGEND: &str = "Scores: test images classified correctly in percent (h
                           nan the mean squared error in percent of the variance, where less is better; for several \
                           seeds mean ± standard deviation. ↓: clearly behind fp32, by more than 3 points or a quarter \
                           of an error, and by twice the standard error of the difference; for one seed, by 10 points or \
-                          twice the error. bad-sample: test images classified correctly, short-recordings: \
+                          twice the error. This rule is for tables of many regimes; compare grades by what chance \
+                          explains. bad-sample: test images classified correctly, short-recordings: \
                           characters that are wrong (less is better), rare-reward: chance to open the lock, all in \
                           percent; 2^…: loss scale at the end. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \
                           seeds.";
 
 /// Formats the mean score of a cell with its spread.
 pub fn score(cell: &Cell<'_>) -> String {
-    match mean_and_spread(&cell.scores()) {
+    match Spread::new(&cell.scores()) {
         None => "none".to_owned(),
-        Some((mean, None)) => format!("{mean:.1}"),
-        Some((mean, Some(spread))) => format!("{mean:.1} ± {spread:.1}"),
+        Some(Spread { mean, deviation: None }) => format!("{mean:.1}"),
+        Some(Spread { mean, deviation: Some(deviation) }) => format!("{mean:.1} ± {deviation:.1}"),
     }
 }
 
@@ -37,9 +38,9 @@ pub fn losses(cell: &Cell<'_>) -> String {
 /// Formats the loss scales after the last step, if the regime is about them.
 pub fn scales(cell: &Cell<'_>) -> Option<String> {
     let all: Vec<i32> = cell.rows.iter().filter_map(|row| row.scale).collect();
-    let (least, most) = (all.iter().min()?, all.iter().max()?);
+    let (lowest, highest) = (all.iter().min()?, all.iter().max()?);
     let moves = cell.regime.task.is_natural() && cell.rows.iter().any(|row| !row.exponents.is_empty());
-    moves.then(|| if least == most { format!("2^{least}") } else { format!("2^{least}…2^{most}") })
+    moves.then(|| if lowest == highest { format!("2^{lowest}") } else { format!("2^{lowest}…2^{highest}") })
 }
 
 /// Formats a cell of the table: score, skips, and a mark if the score is clearly below that of f32.
@@ -88,27 +89,28 @@ pub fn sentences(results: &Results<'_>) -> Vec<(String, String)> {
             tried.iter().filter_map(|cell| Some((cell, results.behind(cell.regime, method)?))).collect();
         let behind: Vec<&str> =
             judged.iter().filter(|(_, behind)| *behind).map(|(cell, _)| cell.regime.name.as_str()).collect();
-        let mut said = format!("as good as fp32 in {} of {} regimes", judged.len() - behind.len(), judged.len());
+        let mut summary = format!("as good as fp32 in {} of {} regimes", judged.len() - behind.len(), judged.len());
         if !behind.is_empty() {
-            write!(said, ", behind in {}", behind.join(", ")).ok();
+            write!(summary, ", behind in {}", behind.join(", ")).ok();
         }
         let rows = || tried.iter().flat_map(|cell| &cell.rows);
         let lost: u64 = rows().map(|row| row.finite_skipped).sum();
         let steps: u64 = rows().map(|row| row.steps).sum();
         let share = |part: u64| 100.0 * part as f64 / steps.max(1) as f64;
-        write!(said, ". Finite batches skipped: {lost} ({:.1} %)", share(lost)).ok();
+        write!(summary, ". Finite batches skipped: {lost} ({:.1} %)", share(lost)).ok();
         let repeated: u64 = rows().map(|row| row.repeated).sum();
-        let most = |cell: &Cell<'_>| 100.0 * cell.mean(|row| row.repeated) / cell.mean(|row| row.steps).max(1.0);
+        let repeats = |cell: &Cell<'_>| 100.0 * cell.mean(|row| row.repeated) / cell.mean(|row| row.steps).max(1.0);
         let within = tried.iter().filter(|cell| !cell.regime.beyond_reach());
         if repeated > 0 {
-            write!(said, "; attempts repeated: {:.1} % of steps", share(repeated)).ok();
-            let worst = within.map(|cell| (most(cell), &cell.regime.name)).max_by(|one, two| one.0.total_cmp(&two.0));
-            if let Some((most, name)) = worst.filter(|(most, _)| *most > 0.0) {
-                write!(said, ", {most:.1} % at most ({name}) where FP16 can serve all batches together").ok();
+            write!(summary, "; attempts repeated: {:.1} % of steps", share(repeated)).ok();
+            let worst =
+                within.map(|cell| (repeats(cell), &cell.regime.name)).max_by(|one, two| one.0.total_cmp(&two.0));
+            if let Some((repeats, name)) = worst.filter(|(repeats, _)| *repeats > 0.0) {
+                write!(summary, ", {repeats:.1} % at most ({name}) where FP16 can serve all batches together").ok();
             }
         }
-        said.push('.');
-        (!judged.is_empty()).then(|| ((*method).to_owned(), said))
+        summary.push('.');
+        (!judged.is_empty()).then(|| ((*method).to_owned(), summary))
     };
     results.methods().iter().filter(|method| **method != "fp32").filter_map(sentence).collect()
 }
@@ -158,8 +160,8 @@ pub fn text(results: &Results<'_>, width: usize) -> String {
             text += &layout::wrap("", &format!("{}, {}, seed {}: {failure}", row.regime, row.method, row.seed), width);
         }
     }
-    for (method, said) in sentences(results) {
-        text += &layout::wrap("  ", &format!("{method}: {said}"), width);
+    for (method, summary) in sentences(results) {
+        text += &layout::wrap("  ", &format!("{method}: {summary}"), width);
     }
     text
 }
@@ -172,11 +174,11 @@ pub fn table(results: &Results<'_>) -> String {
     let widths: Vec<usize> = (0..=methods.len()).map(width).collect();
     // By the first line a later run recognises the file as one of this program.
     let mut text = String::from("<!-- gradscale regimes -->\n\n# Scaling rules in hard regimes\n\n");
-    for (method, said) in sentences(results) {
-        writeln!(text, "- {method}: {said}").ok();
+    for (method, summary) in sentences(results) {
+        writeln!(text, "- {method}: {summary}").ok();
     }
     text.push('\n');
-    // Of figures alone there is no table.
+    // Without a training there are only figures and no table.
     let rows = if results.rows.is_empty() { &[][..] } else { &rows[..] };
     for (i, row) in rows.iter().enumerate() {
         let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));

@@ -1,6 +1,6 @@
 //! Output files of a training.
 
-use super::{PAGES, Plan, checkpoints::Checkpoints, go_on, log::Log, resume_command, tensorboard};
+use super::{PAGES, Plan, checkpoints::Checkpoints, log::Log, resume_command, resume_hint, tensorboard};
 use crate::{
     Failure,
     output::{self, Claim},
@@ -29,9 +29,9 @@ impl Files {
         output::check_absent(&directory.join("log.jsonl"))?;
         let checkpoints = Checkpoints::new(directory);
         if let Some(there) = checkpoints.list()?.into_values().next() {
-            let go_on = resume_command(directory);
+            let resume = resume_command(directory);
             let cause = format!(
-                "an earlier training is here; resume it with {go_on}, or choose another directory \
+                "an earlier training is here; resume it with {resume}, or choose another directory \
                                  for --out"
             );
             return Err(Failure::file(&there, cause));
@@ -40,9 +40,9 @@ impl Files {
         let trace = trace.map(|trace| trace.made_by(&plan.method));
         // Before anything else is written: from here on the directory can be resumed, whatever happens.
         checkpoints.save(first, 0)?;
-        let go_on = |error: Failure| error.hint(&go_on(directory));
-        let log = Log::create(&directory.join("log.jsonl")).map_err(go_on)?;
-        let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(go_on)?;
+        let with_hint = |error: Failure| error.hint(&resume_hint(directory));
+        let log = Log::create(&directory.join("log.jsonl")).map_err(with_hint)?;
+        let board = tensorboard::Writer::create(&directory.join("tensorboard"), 0).map_err(with_hint)?;
         Ok(Self { directory: claim, log, board, trace, checkpoints })
     }
 

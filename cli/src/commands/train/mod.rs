@@ -171,7 +171,7 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
 fn load(plan: &Plan, group: &Group) -> Result<Box<dyn Dataset>, Failure> {
     if group.size() > 1 {
         group.check_equal("version", env!("CARGO_PKG_VERSION"))?;
-        plan.told()?.iter().try_for_each(|(what, told)| group.check_equal(what, &told.to_string()))?;
+        plan.common_settings()?.iter().try_for_each(|(name, value)| group.check_equal(name, &value.to_string()))?;
         let digest = plan.setup.data.as_deref().map(ranks::digest).transpose()?;
         group.check_equal("data set", &digest.map_or_else(String::new, |digest| format!("{digest:08x}")))?;
     }
@@ -368,7 +368,7 @@ impl Training<'_> {
             self.signals.answer(&format!(
                 "stopping: the step is finished and saved if the launcher waits long enough (mpirun waits 1 s; --mca \
                  odls_base_sigkill_timeout N sets N s); {}",
-                go_on(directory)
+                resume_hint(directory)
             ));
         }
         let progress = if self.files.is_some() { Progress::new(iters) } else { Progress::hidden() };
@@ -379,7 +379,7 @@ impl Training<'_> {
                 progress.finish_and_clear();
                 let done = format!("stopped and saved after step {iteration} of {iters}");
                 if let Some(directory) = self.directory() {
-                    output::warn(&Failure::file(directory, done).hint(&go_on(directory)));
+                    output::warn(&Failure::file(directory, done).hint(&resume_hint(directory)));
                     output::print_json(&self.status(directory, iteration, entry.scores.as_ref()).to_json())?;
                 }
                 return Ok(signal.exit_code());
@@ -390,7 +390,7 @@ impl Training<'_> {
         if let Some(directory) = self.directory() {
             let next = next_command(self.plan.setup.task(), &Checkpoints::new(directory).path(iters));
             let report = directory.join("report.html");
-            output::print(&format!("{}page: {}\nnext: {next}\n", said(self.group), report.display()))?;
+            output::print(&format!("{}page: {}\nnext: {next}\n", describe_traffic(self.group), report.display()))?;
             output::print_json(&self.status(directory, iters, scores.as_ref()).to_json())?;
         }
         Ok(ExitCode::SUCCESS)
@@ -457,7 +457,7 @@ impl Training<'_> {
         };
         let kept = keep();
         kept.map_err(|error: Failure| match self.directory() {
-            Some(directory) => error.hint(&go_on(directory)),
+            Some(directory) => error.hint(&resume_hint(directory)),
             None => error,
         })?;
         if self.files.is_none() {
@@ -520,7 +520,7 @@ fn next_command(task: Task, checkpoint: &Path) -> String {
 }
 
 /// Returns a line with the number of ranks and the bytes sent; empty for a single rank.
-fn said(group: &Group) -> String {
+fn describe_traffic(group: &Group) -> String {
     let traffic = group.traffic();
     let Traffic { sent_bytes, comm_time, .. } = traffic;
     match group.size() {
@@ -536,7 +536,7 @@ fn said(group: &Group) -> String {
 }
 
 /// Returns the hint about the command that resumes the training.
-fn go_on(directory: &Path) -> String {
+fn resume_hint(directory: &Path) -> String {
     format!("resume with: {}", resume_command(directory))
 }
 

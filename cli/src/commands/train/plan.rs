@@ -170,7 +170,7 @@ impl Plan {
         amp.only(self.scaling()?)?;
         amp.check(self.setup.chosen.network()?)?;
         plan.setup = self.setup.resolved()?;
-        plan.setup.updates = self.setup.recipe(self.iters())?.said();
+        plan.setup.updates = self.setup.recipe(self.iters())?.to_updates();
         let setup = &mut plan.setup;
         for path in [&mut setup.data, &mut setup.reading.features].into_iter().flatten() {
             *path = path.canonicalize().map_err(|error| Failure::file(&*path, error))?;
@@ -237,15 +237,16 @@ impl Plan {
 
     /// Returns the settings that must be equal on all ranks, by name. Threads may differ, and so may devices if the
     /// optimizer is sharded.
-    pub fn told(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
+    pub fn common_settings(&self) -> Result<serde_json::Map<String, serde_json::Value>, Failure> {
         let device = self.setup.device.filter(|_| !self.shard_optimizer);
         let setup = Setup { device, ..self.setup.clone() };
         // Always included, so that a rank with the option is compared with one without it.
         let batch_norm = Some(Named(self.batch_statistics()));
-        let mut told = serde_json::to_value(Self { threads: None, trace: None, batch_norm, setup, ..self.clone() });
-        let told = told.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
-        Ok(match told {
-            serde_json::Value::Object(told) => told,
+        let mut settings = serde_json::to_value(Self { threads: None, trace: None, batch_norm, setup, ..self.clone() });
+        let settings =
+            settings.as_mut().map(serde_json::Value::take).map_err(|error| Failure::at("arguments", error))?;
+        Ok(match settings {
+            serde_json::Value::Object(settings) => settings,
             _ => serde_json::Map::new(),
         })
     }

@@ -74,12 +74,12 @@ fn number(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-/// Truncates a text to `most` characters, the last one an ellipsis.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Truncates a text to `length` characters, the last one an ellipsis.
+fn truncate(text: &str, length: usize) -> String {
+    if text.chars().count() <= length {
         return text.to_owned();
     }
-    text.chars().take(most - 1).chain(['…']).collect()
+    text.chars().take(length - 1).chain(['…']).collect()
 }
 
 /// Formats the launch times of [`TIMED`] steps as those of one step, with the seconds of an untimed and of a timed
@@ -95,8 +95,13 @@ fn table(rows: &[LaunchTime], usual: f64, timed: f64) -> String {
         let percent = if share > 0.9995 { "100".to_owned() } else { format!("{:.1}", 1e2 * share) };
         let (ms, share) = (1e3 * seconds, format!("{percent} %"));
         let [bytes, operations] = rates;
-        writeln!(text, "{:NAME$} {:>5} {ms:>9.3} {bytes:>6} {operations:>8} {share:>6}", cut(name, NAME), whole(count))
-            .ok();
+        writeln!(
+            text,
+            "{:NAME$} {:>5} {ms:>9.3} {bytes:>6} {operations:>8} {share:>6}",
+            truncate(name, NAME),
+            whole(count)
+        )
+        .ok();
     };
     for row in rows {
         let name = format!("{} {}", row.name, row.shape);

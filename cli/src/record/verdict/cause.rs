@@ -1,6 +1,6 @@
 //! Likeliest cause of a loss, from the counts of a method's runs. Only one is named: the first that applies.
 
-use super::{MethodResult, flushed, worst};
+use super::{MethodResult, flushed_shares, worst_site};
 use crate::{
     record::{Record, gradients::percent},
     setup::NOMINAL_STEPS,
@@ -56,15 +56,15 @@ pub enum Cause {
 
 impl Cause {
     /// Returns the cause of the loss of a method.
-    pub(super) fn find(stand: &MethodResult<'_>) -> Self {
-        let runs = &stand.runs;
+    pub(super) fn find(result: &MethodResult<'_>) -> Self {
+        let runs = &result.runs;
         let ended: Vec<(&Record, &String)> =
             runs.iter().filter_map(|run| Some((*run, run.failure.as_ref()?))).collect();
         if let Some((run, reason)) = ended.first() {
             let (seeds, steps) = (runs.len(), run.loss.len());
             return Self::Ended { ended: ended.len(), seeds, steps, reason: (*reason).clone() };
         }
-        if let Some(collapsed) = collapse(stand) {
+        if let Some(collapsed) = collapse(result) {
             return collapsed;
         }
         let steps: usize = runs.iter().map(|run| run.loss.len()).sum();
@@ -76,10 +76,10 @@ impl Cause {
         if let Some(step) = runs.iter().filter_map(not_finite).min() {
             return Self::NotFinite { step };
         }
-        let (site, share) = worst(stand).unwrap_or(("", 0.0));
+        let (site, share) = worst_site(result).unwrap_or(("", 0.0));
         if share > FLUSHED {
-            let sites = flushed(stand).iter().filter(|(_, share)| *share > 0.5).count();
-            return Self::Flushed { site: stand.shorten(site), share, sites };
+            let sites = flushed_shares(result).iter().filter(|(_, share)| *share > 0.5).count();
+            return Self::Flushed { site: result.shorten(site), share, sites };
         }
         if skipped as f64 > SKIPPED * steps as f64 {
             return Self::Skipped { skipped, steps };
@@ -111,9 +111,9 @@ impl Cause {
 
 /// Returns the fall of a method's loss scale, if it has collapsed in every seed and gradients became zero. Other methods
 /// have no loss scale: each site of `amax` and `gs` has its own exponent, which may fall for a good reason.
-fn collapse(stand: &MethodResult<'_>) -> Option<Cause> {
-    let method = Method::for_steps(stand.method, NOMINAL_STEPS).ok()?;
-    let (_, flushed) = worst(stand)?;
+fn collapse(result: &MethodResult<'_>) -> Option<Cause> {
+    let method = Method::for_steps(result.method, NOMINAL_STEPS).ok()?;
+    let (_, flushed) = worst_site(result)?;
     if !matches!(method.scaling, Scaling::Loss(_)) || flushed <= FLUSHED {
         return None;
     }
@@ -122,7 +122,7 @@ fn collapse(stand: &MethodResult<'_>) -> Option<Cause> {
         let scale = &run.sites.first()?.alpha;
         Some(Fall { from: *scale.iter().max()?, to: *scale.last()?, skipped: run.skipped_steps })
     };
-    let falls: Vec<Fall> = stand.runs.iter().map(fall).collect::<Option<_>>()?;
+    let falls: Vec<Fall> = result.runs.iter().map(fall).collect::<Option<_>>()?;
     let has_fallen = |fall: &Fall| fall.from - fall.to >= COLLAPSE_BITS && fall.skipped > 0;
     let deepest = falls.iter().min_by_key(|fall| fall.to).filter(|_| falls.iter().all(has_fallen))?;
     let Fall { from, to, skipped } = *deepest;

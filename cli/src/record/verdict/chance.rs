@@ -17,7 +17,7 @@ pub const MAX_ANSWERS: usize = 768;
 /// losses, and that of the baseline's own spread, since a method that fails in some seeds has a spread that would
 /// excuse any loss. Two seeds alone would excuse nearly everything, so several never explain more than one.
 pub fn explained_by_chance(
-    stand: &MethodResult<'_>, baseline: &MethodResult<'_>, score: usize, exam: EvaluationBaseline,
+    result: &MethodResult<'_>, baseline: &MethodResult<'_>, score: usize, test_set: EvaluationBaseline,
 ) -> f64 {
     let Some((metric, _)) = baseline.scores.get(score) else { return 0.0 };
     let margin = SCORE_MARGIN * whole(*metric);
@@ -26,11 +26,11 @@ pub fn explained_by_chance(
         let other = baseline.runs.iter().find(|other| other.seed == run.seed)?;
         Some(value(run)? - value(other)?)
     };
-    let differences: Vec<f64> = stand.runs.iter().filter_map(pair).collect();
-    let one_seed = of_answers(baseline, score, exam);
+    let differences: Vec<f64> = result.runs.iter().filter_map(pair).collect();
+    let one_seed = of_answers(baseline, score, test_set);
     match (Paired::new(&differences), Paired::new(&baseline.scores[score].1)) {
         (Some(pairs), Some(seeds)) => {
-            // Of two means of independent seeds.
+            // The difference of two means of independent seeds varies by √2 as much as one of them.
             let spread = std::f64::consts::SQRT_2 * seeds.half_width();
             margin.max(pairs.half_width().min(spread).min(one_seed))
         }
@@ -39,10 +39,10 @@ pub fn explained_by_chance(
 }
 
 /// Returns the largest difference of two seeds that the number of answers explains, in all but one case in twenty.
-fn of_answers(baseline: &MethodResult<'_>, score: usize, exam: EvaluationBaseline) -> f64 {
+fn of_answers(baseline: &MethodResult<'_>, score: usize, test_set: EvaluationBaseline) -> f64 {
     let whole = baseline.scores.get(score).map_or(1.0, |(metric, _)| whole(*metric));
     // Agresti and Coull's two more right and two more wrong: no score is certain.
-    let count = exam.answers.map_or(MAX_ANSWERS, |answers| answers.min(MAX_ANSWERS)) as f64;
+    let count = test_set.answers.map_or(MAX_ANSWERS, |answers| answers.min(MAX_ANSWERS)) as f64;
     let right = ((baseline.mean(score) / whole).clamp(0.0, 1.0) * count + 2.0) / (count + 4.0);
     1.96 * whole * (2.0 * right * (1.0 - right) / (count + 4.0)).sqrt()
 }

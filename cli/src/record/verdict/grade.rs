@@ -49,10 +49,10 @@ struct ScoreLoss {
 }
 
 impl ScoreLoss {
-    fn new(stand: &MethodResult<'_>, baseline: &MethodResult<'_>, score: usize, exam: EvaluationBaseline) -> Self {
-        let loss = stand.sign(score, exam) * (baseline.mean(score) - stand.mean(score));
-        let chance = explained_by_chance(stand, baseline, score, exam);
-        let grade = if stand.has_lost_half(baseline, score, exam) {
+    fn new(result: &MethodResult<'_>, baseline: &MethodResult<'_>, score: usize, test_set: EvaluationBaseline) -> Self {
+        let loss = result.sign(score, test_set) * (baseline.mean(score) - result.mean(score));
+        let chance = explained_by_chance(result, baseline, score, test_set);
+        let grade = if result.has_lost_half(baseline, score, test_set) {
             Grade::Failed
         } else if loss.is_nan() || loss > chance {
             Grade::Worse
@@ -62,31 +62,42 @@ impl ScoreLoss {
         Self { score, grade, loss, chance }
     }
 
-    /// Returns the loss in units of what chance explains; a loss without a number is the largest.
     fn size(&self) -> f64 {
-        let size = self.loss / self.chance;
-        if size.is_nan() { f64::INFINITY } else { size }
+        relative_size(self.loss, self.chance)
+    }
+}
+
+/// Returns a loss in units of what chance explains; a loss without a number is the largest.
+fn relative_size(loss: f64, chance: f64) -> f64 {
+    let size = loss / chance;
+    if size.is_nan() { f64::INFINITY } else { size }
+}
+
+impl Judgement {
+    /// Returns the loss in units of what chance explains; `None` without a score.
+    pub fn size(&self) -> Option<f64> {
+        Some(relative_size(self.loss?, self.chance?))
     }
 }
 
 /// Grades a method.
-pub fn judge(stand: &MethodResult<'_>, baseline: &MethodResult<'_>, exam: EvaluationBaseline) -> Judgement {
-    let losses = (0..baseline.scores.len()).map(|score| ScoreLoss::new(stand, baseline, score, exam));
+pub fn judge(result: &MethodResult<'_>, baseline: &MethodResult<'_>, test_set: EvaluationBaseline) -> Judgement {
+    let losses = (0..baseline.scores.len()).map(|score| ScoreLoss::new(result, baseline, score, test_set));
     let largest = losses.max_by(|a, b| a.grade.cmp(&b.grade).then(a.size().total_cmp(&b.size())));
-    let ended = if stand.runs.iter().any(|run| run.failure.is_some()) { Grade::Worse } else { Grade::AsGood };
-    let (grade, largest) = match largest.filter(|_| stand.finished()) {
+    let ended = if result.runs.iter().any(|run| run.failure.is_some()) { Grade::Worse } else { Grade::AsGood };
+    let (grade, largest) = match largest.filter(|_| result.finished()) {
         Some(largest) => (largest.grade.max(ended), Some(largest)),
         None => (Grade::Failed, None),
     };
     let value = |of: &dyn Fn(ScoreLoss) -> f64| largest.map(of);
     Judgement {
-        method: stand.method.to_owned(),
+        method: result.method.to_owned(),
         grade,
         score: largest.map(|one| baseline.scores[one.score].0),
-        reached: value(&|one| stand.mean(one.score)),
+        reached: value(&|one| result.mean(one.score)),
         baseline: value(&|one| baseline.mean(one.score)),
         loss: value(&|one| one.loss),
         chance: value(&|one| one.chance),
-        cause: (grade != Grade::AsGood).then(|| Cause::find(stand)),
+        cause: (grade != Grade::AsGood).then(|| Cause::find(result)),
     }
 }

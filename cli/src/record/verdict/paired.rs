@@ -2,6 +2,7 @@
 //!
 //! `scripts/paired.py` has the same in Python, and both are tested against values that scipy printed.
 
+use crate::record::Spread;
 use serde::Serialize;
 
 /// Significance level of two-sided tests and of confidence intervals.
@@ -41,13 +42,9 @@ pub enum Verdict {
 impl Paired {
     /// Computes the statistics of differences. `None` for fewer than two, or if one is not finite.
     pub fn new(differences: &[f64]) -> Option<Self> {
-        let pairs = differences.len();
-        if pairs < 2 || !differences.iter().all(|difference| difference.is_finite()) {
-            return None;
-        }
-        let mean = differences.iter().sum::<f64>() / pairs as f64;
-        let squares: f64 = differences.iter().map(|difference| (difference - mean).powi(2)).sum();
-        Some(Self { pairs, mean, deviation: (squares / (pairs - 1) as f64).sqrt() })
+        let Spread { mean, deviation } = Spread::new(differences)?;
+        let are_finite = differences.iter().all(|difference| difference.is_finite());
+        Some(Self { pairs: differences.len(), mean, deviation: deviation.filter(|_| are_finite)? })
     }
 
     fn error(&self) -> f64 {

@@ -3,7 +3,7 @@
 use super::{
     Sentence,
     paired::{LOSS_MARGIN, Paired, SCORE_MARGIN, Verdict},
-    words::strong,
+    words::sentence,
 };
 use crate::{
     metrics::{Metric, Metrics, Unit},
@@ -160,7 +160,7 @@ pub fn comparisons(methods: &[&str], baseline: &str, records: &[&Record]) -> Vec
 }
 
 /// Returns one statement per method that learned (`working`), in the order of the measures.
-pub fn said(working: &[&str], baseline: &str, records: &[&Record]) -> Vec<Sentence> {
+pub fn describe_pairs(working: &[&str], baseline: &str, records: &[&Record]) -> Vec<Sentence> {
     let all = comparisons(working, baseline, records);
     let method = |method: &&&str| **method != baseline;
     let entry = |method: &&str| {
@@ -170,7 +170,7 @@ pub fn said(working: &[&str], baseline: &str, records: &[&Record]) -> Vec<Senten
         } else {
             texts.join(" ")
         };
-        strong(method, text)
+        sentence(method, text)
     };
     working.iter().filter(method).map(entry).collect()
 }

@@ -42,34 +42,34 @@ fn towers(method: &str, first: f64, second: f64, flushed: f64) -> Record {
     record(method, 0, &metrics, &json!([site("first/dgrad", 0.0, 3), site("second/dgrad", flushed, alpha)]))
 }
 
-fn said(records: &[Record], exam: EvaluationBaseline) -> Vec<String> {
+fn statements(records: &[Record], test_set: EvaluationBaseline) -> Vec<String> {
     let mut methods: Vec<&str> = Vec::new();
     for record in records {
         if !methods.contains(&record.method.as_str()) {
             methods.push(&record.method);
         }
     }
-    let verdict = verdict("A network", methods, &records.iter().collect::<Vec<_>>(), exam);
+    let verdict = verdict("A network", methods, &records.iter().collect::<Vec<_>>(), test_set);
     verdict.into_iter().map(|sentence| format!("{}: {}", sentence.about, sentence.text)).collect()
 }
 
 /// Returns the grade of `method` compared with fp32.
-fn grade(records: &[Record], method: &str, exam: EvaluationBaseline) -> Grade {
+fn grade(records: &[Record], method: &str, test_set: EvaluationBaseline) -> Grade {
     let records: Vec<&Record> = records.iter().collect();
-    evaluate(["fp32", method], &records, exam).grades.first().expect("a grade").grade
+    evaluate(["fp32", method], &records, test_set).grades.first().expect("a grade").grade
 }
 
 #[test]
 fn one_seed_never_says_worse_of_a_small_difference() {
     let runs = [("fp32", 0.49), ("fixed:128", 0.488), ("dynamic", 0.482), ("gs", 0.468)];
-    let said = said(&runs.map(|(method, miou)| pixels(method, 0, miou)), PIXELS);
-    assert_eq!(said[0], "A network: fixed:128, dynamic and gs are as good as f32 (mIoU 46.8 to 49.0 %).");
-    // Of 768 answers with p = (0.49 · 768 + 2) / 772, 1.96 · √(2 · p (1 − p) / 772).
+    let statements = statements(&runs.map(|(method, miou)| pixels(method, 0, miou)), PIXELS);
+    assert_eq!(statements[0], "A network: fixed:128, dynamic and gs are as good as f32 (mIoU 46.8 to 49.0 %).");
+    // Chance in 768 answers, with p = (0.49 · 768 + 2) / 772, 1.96 · √(2 · p (1 − p) / 772).
     assert_eq!(
-        said[1],
+        statements[1],
         "One seed: a loss of up to 5.0 points of mIoU counts as chance; several seeds see smaller ones (--seeds 0,1,2)."
     );
-    assert_eq!(said.len(), 2, "{said:?}");
+    assert_eq!(statements.len(), 2, "{statements:?}");
 }
 
 /// One rule for all scores: the same loss in units of chance has the same grade, whatever the task.
@@ -80,7 +80,7 @@ fn grades_of_one_seed() {
     let bleu = |score: f64| json!({ "bleu": score });
     const TEXTS: EvaluationBaseline = EvaluationBaseline { constant: 1.0, answers: None };
     const SENTENCES: EvaluationBaseline = EvaluationBaseline { constant: 2.0, answers: None };
-    for (baseline, other, exam, expected) in [
+    for (baseline, other, test_set, expected) in [
         // 1.96 · √(2 · p (1 − p) / 504) with p = (470 + 2) / 504: 3.0 points.
         (top_1(0.94), top_1(0.915), IMAGES, Grade::AsGood),
         (top_1(0.94), top_1(0.90), IMAGES, Grade::Worse),
@@ -89,7 +89,7 @@ fn grades_of_one_seed() {
         // A perfect score is not certain, and a better one is as good.
         (top_1(1.0), top_1(0.998), IMAGES, Grade::AsGood),
         (top_1(0.90), top_1(0.99), IMAGES, Grade::AsGood),
-        // Of errors fewer are better.
+        // Fewer errors are better.
         (errors(0.02), errors(0.03), TEXTS, Grade::AsGood),
         (errors(0.02), errors(0.30), TEXTS, Grade::Worse),
         (errors(0.02), errors(0.60), TEXTS, Grade::Failed),
@@ -100,7 +100,7 @@ fn grades_of_one_seed() {
         (bleu(30.0), bleu(12.0), SENTENCES, Grade::Failed),
     ] {
         let runs = [record("fp32", 0, &baseline, &json!([])), record("gs", 0, &other, &json!([]))];
-        assert_eq!(grade(&runs, "gs", exam), expected, "{other} compared with {baseline}");
+        assert_eq!(grade(&runs, "gs", test_set), expected, "{other} compared with {baseline}");
     }
 }
 
@@ -115,7 +115,7 @@ fn a_loss_is_named_in_numbers_with_one_cause() {
     );
     let runs = [pixels("fp32", 0, 0.479), fp16, pixels("dynamic", 0, 0.485), pixels("gs", 0, 0.484)];
     assert_eq!(
-        said(&runs, PIXELS)[0],
+        statements(&runs, PIXELS)[0],
         "A network: FP16 without scaling is worse (mIoU 26.5 %, f32 47.9 %): 99.7 % of the gradients at encoder.norm1 \
          became zero. dynamic and gs are as good as f32."
     );
@@ -168,9 +168,12 @@ fn a_scale_that_fell_is_the_cause() {
     ] {
         let runs = [fallen(method, 0, flushed), fallen(method, 1, flushed)];
         let runs = [&[images("fp32", 0, 0.9), images("fp32", 1, 0.91)][..], &runs].concat();
-        let said = &said(&runs, IMAGES)[0];
+        let statements = &statements(&runs, IMAGES)[0];
         let start = format!("A network: {method} fails (top-1 22.0 %, f32 90.5 %): {cause}");
-        assert!(said.starts_with(&start) && said.ends_with(" No other method is as good as f32."), "{said}");
+        assert!(
+            statements.starts_with(&start) && statements.ends_with(" No other method is as good as f32."),
+            "{statements}"
+        );
     }
 }
 
@@ -194,9 +197,10 @@ fn several_seeds_are_compared_pair_by_pair() {
     let moved = |by: [(f32, f64); 3]| -> Vec<(f32, f64)> {
         base.iter().zip(by).map(|(one, by)| (one.0 + by.0, one.1 + by.1)).collect()
     };
-    let told = |method: &[(f32, f64)]| said(&together([seeds("fp32", &base), seeds("gs", method)]), PIXELS)[1].clone();
+    let text =
+        |method: &[(f32, f64)]| statements(&together([seeds("fp32", &base), seeds("gs", method)]), PIXELS)[1].clone();
     // Seeds differ by six hundredths and pairs by two thousandths, which a test of two means would miss.
-    let differs = told(&moved([(0.010, 0.0), (0.012, 0.0), (0.011, 0.0)]));
+    let differs = text(&moved([(0.010, 0.0), (0.012, 0.0), (0.011, 0.0)]));
     assert!(
         differs.starts_with(
             "gs: training loss over the last half +0.01100 compared with fp32 (95 % +0.00852 to +0.01348, 3 pairs): differs (p 0.003)."
@@ -208,7 +212,7 @@ fn several_seeds_are_compared_pair_by_pair() {
             .contains("mIoU +0.00 points compared with fp32 (95 % +0.00 to +0.00, 3 pairs): equal within 1.00 points")
     );
     // Half a percent of the loss is the margin, fixed beforehand.
-    let equal = told(&moved([(0.0003, 0.001), (-0.0002, -0.002), (0.0001, 0.0)]));
+    let equal = text(&moved([(0.0003, 0.001), (-0.0002, -0.002), (0.0001, 0.0)]));
     assert!(equal.contains("training loss over the last half +0.00007 compared with fp32"), "{equal}");
     assert!(equal.contains("3 pairs): equal within 0.00250 (TOST, p "), "{equal}");
     assert!(
@@ -216,7 +220,7 @@ fn several_seeds_are_compared_pair_by_pair() {
         "{equal}"
     );
     // A spread of points cannot test for one point.
-    let wide = told(&moved([(0.02, 0.06), (-0.03, -0.05), (0.01, 0.01)]));
+    let wide = text(&moved([(0.02, 0.06), (-0.03, -0.05), (0.01, 0.01)]));
     assert!(wide.contains("mIoU +0.67 points") && wide.contains("no test, because only "), "{wide}");
     assert!(!wide.contains("lower") && !wide.contains("worse"));
 }
@@ -228,19 +232,19 @@ fn chaos_is_the_yardstick() {
         base.iter().zip([1.0, -1.0, 0.5]).map(|(one, sign)| (one.0 + sign * size, one.1)).collect()
     };
     let runs = together([seeds("fp32", &base), seeds("chaos", &by(0.001)), seeds("gs", &by(0.003))]);
-    let said = said(&runs, PIXELS);
+    let statements = statements(&runs, PIXELS);
     assert!(
-        said[2].starts_with("gs: ") && said[2].contains("Its pairs vary 3.0 times as much as those of f32"),
-        "{said:?}"
+        statements[2].starts_with("gs: ") && statements[2].contains("Its pairs vary 3.0 times as much as those of f32"),
+        "{statements:?}"
     );
-    assert!(said[1].starts_with("chaos: ") && !said[1].contains("Its pairs vary"), "{said:?}");
+    assert!(statements[1].starts_with("chaos: ") && !statements[1].contains("Its pairs vary"), "{statements:?}");
 }
 
 #[test]
 fn fewer_than_two_pairs_are_no_test() {
     let runs = together([seeds("fp32", &[(0.5, 0.48), (0.6, 0.5)]), seeds("gs", &[(0.5, 0.48)])]);
-    let said = said(&runs, PIXELS);
-    assert_eq!(said[1], "gs: no test, because fewer than two seeds finished both here and in fp32.");
+    let statements = statements(&runs, PIXELS);
+    assert_eq!(statements[1], "gs: no test, because fewer than two seeds finished both here and in fp32.");
 }
 
 #[test]
@@ -248,9 +252,9 @@ fn comparisons_go_to_files() {
     let base = [(0.50, 0.48), (0.56, 0.53), (0.44, 0.50)];
     let runs = together([seeds("fp32", &base), seeds("gs", &base)]);
     let all = comparisons(&["fp32", "gs"], "fp32", &runs.iter().collect::<Vec<_>>());
-    let told = serde_json::to_value(&all).expect("JSON");
-    assert_eq!(all.len(), 2, "{told}");
-    let keys: Vec<&str> = told[0].as_object().expect("an object").keys().map(String::as_str).collect();
+    let text = serde_json::to_value(&all).expect("JSON");
+    assert_eq!(all.len(), 2, "{text}");
+    let keys: Vec<&str> = text[0].as_object().expect("an object").keys().map(String::as_str).collect();
     assert_eq!(
         keys,
         [
@@ -270,25 +274,25 @@ fn comparisons_go_to_files() {
         ]
     );
     assert_eq!(
-        (&told[0]["verdict"], &told[0]["mean"], &told[1]["measure"]),
+        (&text[0]["verdict"], &text[0]["mean"], &text[1]["measure"]),
         (&json!("equal"), &json!(0.0), &json!("mIoU"))
     );
 }
 
 #[test]
 fn what_failed_and_how_one_sees_it() {
-    let said = said(
+    let statements = statements(
         &[towers("fp32", 0.97, 0.96, 0.0), towers("dynamic", 0.97, 0.12, 0.999), towers("gs", 0.96, 0.97, 1e-4)],
         IMAGES,
     );
     assert_eq!(
-        said[0],
+        statements[0],
         "A network: dynamic fails (second tower 12.0 %, f32 96.0 %): 99.9 % of the gradients at second became zero. gs \
          is as good as f32."
     );
-    assert!(said[1].starts_with("One seed: a loss of up to "), "{said:?}");
-    assert!(said[2].ends_with("fp32 0 %, dynamic 99.9 %, gs 0.01 %."), "{said:?}");
-    assert_eq!(said[3], "Scales of gs: a scale for each of 2 cast sites, in the end from 2^3 to 2^48.");
+    assert!(statements[1].starts_with("One seed: a loss of up to "), "{statements:?}");
+    assert!(statements[2].ends_with("fp32 0 %, dynamic 99.9 %, gs 0.01 %."), "{statements:?}");
+    assert_eq!(statements[3], "Scales of gs: a scale for each of 2 cast sites, in the end from 2^3 to 2^48.");
 }
 
 #[test]
@@ -299,14 +303,14 @@ fn a_run_that_ends_early_is_named() {
         (ended.skipped_steps, ended.loss) = (99, vec![f32::NAN; 99]);
         ended
     };
-    let alone = said(&[pixels("fp32", 1, 0.4), ended()], PIXELS);
+    let alone = statements(&[pixels("fp32", 1, 0.4), ended()], PIXELS);
     assert_eq!(
         alone[0],
         "A network: dynamic fails: it ended after 99 steps: 100 steps in a row were skipped. No other method is as good as \
          f32."
     );
     // Another seed of it came to its end.
-    let partly = said(&[pixels("fp32", 0, 0.4), pixels("dynamic", 0, 0.4), ended()], PIXELS);
+    let partly = statements(&[pixels("fp32", 0, 0.4), pixels("dynamic", 0, 0.4), ended()], PIXELS);
     assert!(
         partly[0].starts_with(
             "A network: dynamic is worse (mIoU 40.0 %, f32 40.0 %): 1 of 2 seeds ended early, after 99 steps: 100 steps"
@@ -314,31 +318,31 @@ fn a_run_that_ends_early_is_named() {
         "{partly:?}"
     );
     // All trainings ended early, so there is no baseline.
-    assert!(said(&[ended()], PIXELS)[0].starts_with("dynamic failed: it ended after 99 steps"));
+    assert!(statements(&[ended()], PIXELS)[0].starts_with("dynamic failed: it ended after 99 steps"));
 }
 
 #[test]
 fn too_early_to_tell() {
-    let early = said(&[pixels("fp32", 0, 0.06), pixels("gs", 0, 0.02)], PIXELS);
+    let early = statements(&[pixels("fp32", 0, 0.06), pixels("gs", 0, 0.02)], PIXELS);
     assert_eq!(early.len(), 1);
     assert!(
         early[0].starts_with("A network: too early: after 100 steps f32 has mIoU 6.0 %; a constant answer has 5.0 %")
     );
-    assert!(said(&[], PIXELS).is_empty());
+    assert!(statements(&[], PIXELS).is_empty());
 }
 
 #[test]
 fn half_alone_may_do() {
-    let said = said(&[pixels("fp32", 0, 0.5), pixels("fp16", 0, 0.49), pixels("gs", 0, 0.5)], PIXELS);
-    assert!(said.last().expect("one").starts_with("No scale needed: FP16 alone is as good"));
+    let statements = statements(&[pixels("fp32", 0, 0.5), pixels("fp16", 0, 0.49), pixels("gs", 0, 0.5)], PIXELS);
+    assert!(statements.last().expect("one").starts_with("No scale needed: FP16 alone is as good"));
 }
 
 #[test]
 fn without_f32_the_best_is_the_measure() {
-    let said = said(&[pixels("fp16", 0, 0.06), pixels("gs", 0, 0.5)], PIXELS);
+    let statements = statements(&[pixels("fp16", 0, 0.06), pixels("gs", 0, 0.5)], PIXELS);
     assert!(
-        said[0].starts_with("A network: FP16 without scaling fails (mIoU 6.0 %, gs 50.0 %): the counts do not"),
-        "{said:?}"
+        statements[0].starts_with("A network: FP16 without scaling fails (mIoU 6.0 %, gs 50.0 %): the counts do not"),
+        "{statements:?}"
     );
 }
 
@@ -352,10 +356,11 @@ fn a_diverged_method_is_no_baseline() {
     let restored = Record { metrics: serde_json::from_value(json).expect("scores"), ..computed.clone() };
     for diverged in [computed, restored] {
         let runs = [diverged, run("gs", 0.4)];
-        let said = said(&runs, TOKENS);
+        let statements = statements(&runs, TOKENS);
         assert!(
-            said[0].starts_with("A network: FP16 without scaling fails (bits saved –, gs 40.0 %): the counts do not"),
-            "{said:?}"
+            statements[0]
+                .starts_with("A network: FP16 without scaling fails (bits saved –, gs 40.0 %): the counts do not"),
+            "{statements:?}"
         );
     }
 }
@@ -374,14 +379,17 @@ fn one_baseline_for_pairs_and_grades() {
 fn chaos_alone_is_no_comparison() {
     let base = [(0.50, 0.48), (0.56, 0.53)];
     let runs = together([seeds("fp32", &base), seeds("chaos", &base)]);
-    assert_eq!(said(&runs, PIXELS)[0], "A network: mIoU 50.5 % after 100 steps of fp32; a constant answer has 5.0 %.");
+    assert_eq!(
+        statements(&runs, PIXELS)[0],
+        "A network: mIoU 50.5 % after 100 steps of fp32; a constant answer has 5.0 %."
+    );
 }
 
 #[test]
 fn constant_answers_of_data() {
-    let exam = Labelled::synthetic(0).baseline();
-    assert_eq!(exam.answers, Some(500));
-    assert!((0.1..0.15).contains(&exam.constant), "{exam:?}");
+    let test_set = Labelled::synthetic(0).baseline();
+    assert_eq!(test_set.answers, Some(500));
+    assert!((0.1..0.15).contains(&test_set.constant), "{test_set:?}");
     let scenes = Segmentation::synthetic(0).baseline();
     assert!(scenes.answers.is_none() && (0.0..0.12).contains(&scenes.constant), "{scenes:?}");
 }
@@ -390,7 +398,7 @@ fn constant_answers_of_data() {
 fn of_a_sweep_the_range_that_works() {
     let swept = |scores: &[(&str, f64)]| {
         let runs: Vec<Record> = scores.iter().map(|(method, right)| images(method, 0, *right)).collect();
-        said(&runs, IMAGES).into_iter().find(|sentence| sentence.starts_with("Fixed scales: "))
+        statements(&runs, IMAGES).into_iter().find(|sentence| sentence.starts_with("Fixed scales: "))
     };
     let scores = [("fp32", 0.9), ("fixed:8", 0.1), ("fixed:16", 0.88), ("fixed:2^6", 0.91), ("fixed:32", 0.9)];
     assert_eq!(

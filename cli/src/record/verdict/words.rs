@@ -6,12 +6,12 @@ use super::{
 };
 use crate::metrics::Metric;
 
-pub fn strong(about: &str, text: String) -> Sentence {
+pub fn sentence(about: &str, text: String) -> Sentence {
     Sentence { about: about.to_owned(), text }
 }
 
 /// Joins names of methods, for example `fp32, dynamic and gs`.
-pub fn listed(names: &[&str]) -> String {
+pub fn join_names(names: &[&str]) -> String {
     match names {
         [] => "no method".to_owned(),
         [one] => (*one).to_owned(),
@@ -20,7 +20,7 @@ pub fn listed(names: &[&str]) -> String {
 }
 
 /// Returns a method as sentences name it; tables have the names of the command line.
-pub fn spoken(method: &str) -> &str {
+pub fn name_method(method: &str) -> &str {
     match method {
         "fp32" => "f32",
         "fp16" => "FP16 without scaling",
@@ -29,13 +29,13 @@ pub fn spoken(method: &str) -> &str {
 }
 
 /// Formats a score with its name: `mIoU 9.0 %`, `second tower 10.4 %`; of several seeds the mean.
-pub fn reached(stand: &MethodResult<'_>, score: usize) -> String {
-    let name = stand.scores.get(score).map_or("score", |(metric, _)| metric.name());
-    format!("{name} {}", stand.text(score, stand.mean(score)))
+pub fn format_score(result: &MethodResult<'_>, score: usize) -> String {
+    let name = result.scores.get(score).map_or("score", |(metric, _)| metric.name());
+    format!("{name} {}", result.text(score, result.mean(score)))
 }
 
 /// Formats the range of the values that are numbers, or one value if they look the same: `0.6 to 12.0 %`.
-pub fn range(metric: Metric, values: &[f64]) -> String {
+pub fn format_range(metric: Metric, values: &[f64]) -> String {
     // `min` and `max` ignore NaN, which is left if there is nothing else.
     let low = values.iter().copied().fold(f64::NAN, f64::min);
     let high = values.iter().copied().fold(f64::NAN, f64::max);
@@ -44,8 +44,8 @@ pub fn range(metric: Metric, values: &[f64]) -> String {
 }
 
 /// Describes a group of methods that lost something: `dynamic fails (top-1 12.0 %, f32 96.0 %): CAUSE.`
-pub fn loss(group: &[&Judgement], baseline: &str) -> String {
-    let names: Vec<&str> = group.iter().map(|one| spoken(&one.method)).collect();
+pub fn describe_loss(group: &[&Judgement], baseline: &str) -> String {
+    let names: Vec<&str> = group.iter().map(|one| name_method(&one.method)).collect();
     let Some(first) = group.first() else { return String::new() };
     let verb = match (first.grade, group.len()) {
         (Grade::Failed, 1) => "fails",
@@ -57,10 +57,10 @@ pub fn loss(group: &[&Judgement], baseline: &str) -> String {
     let numbers = match (first.score, first.baseline) {
         (Some(metric), Some(than)) => {
             let (name, than) = (metric.name(), metric.text(than));
-            format!(" ({name} {}, {} {than})", range(metric, &reached), spoken(baseline))
+            format!(" ({name} {}, {} {than})", format_range(metric, &reached), name_method(baseline))
         }
         (Some(_) | None, _) => String::new(),
     };
     let cause = first.cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
-    format!("{} {verb}{numbers}{cause}.", listed(&names))
+    format!("{} {verb}{numbers}{cause}.", join_names(&names))
 }
