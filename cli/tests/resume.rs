@@ -317,11 +317,12 @@ fn page(directory: &Path, name: &str) -> String {
             .join("|"),
         _ => line.to_owned(),
     };
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
+    let text = text.lines().map(line).collect::<Vec<_>>().join("\n");
+    text.replace(" Up to 2 runs at a time, so that a step takes longer than alone.", "")
 }
 
 /// A comparison that a signal stops keeps its finished runs, says so on its page, and ends with the results of one
-/// without interruption. Meanwhile no other process writes to its directory.
+/// without interruption, also if two runs train at a time. Meanwhile no other process writes to its directory.
 #[test]
 fn a_comparison_is_resumed() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -332,7 +333,8 @@ fn a_comparison_is_resumed() {
     let arguments = [&compare[..], &more].concat();
     done(at, &[&arguments[..], &["--out", "whole"]].concat());
     let runs = |name: &str| fs::read_to_string(at.join(name).join("runs.jsonl")).map_or(0, |text| text.lines().count());
-    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+    for (signal, code, jobs) in [("INT", 130, "1"), ("TERM", 143, "2")] {
+        let arguments = [&arguments[..], &["--jobs", jobs]].concat();
         let mut child = start(at, &[&arguments[..], &["--out", signal]].concat());
         // The first line is the command, and others are of finished runs.
         while runs(signal) < 3 {

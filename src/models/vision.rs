@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 /// Trait of image classification networks from `[n, h, w, inputs]` to `[n, classes]`. If torchvision has it, its layers
 /// have the same names, so that [`crate::Parameters::import_torch`] finds its weights by name.
-pub trait Vision: Module + Debug {
+pub trait Vision: Module + Debug + Send + Sync {
     /// Returns the logits in training, each with the weight of its loss: first the network's own, then those of
     /// auxiliary heads.
     fn heads<'t>(&self, x: Var<'t>) -> Vec<(Var<'t>, f32)> {

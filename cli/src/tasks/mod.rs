@@ -159,7 +159,7 @@ pub trait TaskSpec {
 }
 
 /// Trait of a data set of a task.
-pub trait Dataset: fmt::Debug {
+pub trait Dataset: fmt::Debug + Sync {
     /// Returns the name of the data set for messages.
     fn name(&self) -> &str;
 

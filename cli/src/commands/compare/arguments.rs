@@ -2,6 +2,7 @@
 
 use crate::{
     Failure,
+    device::Device,
     help::{Completed, heading, methods},
     optimizer::Updates,
     setup::{Chosen, Methods, Seeds, Setup, epochs, steps_of_epochs, threads},
@@ -16,6 +17,21 @@ use std::path::PathBuf;
 const METHODS_BY_DEFAULT: &str = "fp32,fp16,fixed:128,dynamic,gs";
 /// Training steps by default.
 const STEPS_BY_DEFAULT: u64 = 400;
+/// Maximum number of runs at a time, so that a typing error does not start thousands of threads.
+const MAX_JOBS: usize = 256;
+/// Maximum number of runs of the demonstration at a time: with eight it has three rounds.
+const MAX_DEMONSTRATION_JOBS: usize = 8;
+
+/// Returns the number of cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Reads the number of runs at a time.
+fn jobs(text: &str) -> Result<usize, String> {
+    let jobs = text.parse().ok().filter(|jobs| (1..=MAX_JOBS).contains(jobs));
+    jobs.ok_or_else(|| format!("not a number of runs from 1 to {MAX_JOBS}"))
+}
 
 /// `gradscale compare`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -66,6 +82,12 @@ pub struct Compare {
     /// Results do not depend on it.
     #[arg(long, help_heading = heading::DEVICE, value_name = "N", default_value_t = 0, value_parser = threads)]
     pub threads: usize,
+    /// Runs at a time [default: 1]
+    ///
+    /// Each has --threads threads, or its share of the cores. Results do not depend on it, but times do: runs share the
+    /// memory's bandwidth. The demonstration on the CPU has as many as there are cores, at most eight.
+    #[arg(long, help_heading = heading::DEVICE, value_name = "N", value_parser = jobs)]
+    pub jobs: Option<usize>,
     /// Directory for the results [default: a new one, compare-N]
     ///
     /// It receives report.html, table.md and results.json, and must not contain results yet [default: the first of
@@ -76,7 +98,7 @@ pub struct Compare {
     ///
     /// Finished runs are kept, and bits are those of a comparison without interruption. Of the other options only --json
     /// can be given.
-    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR", conflicts_with_all = ["Chosen", "data", "DataOptions", "batch", "Updates", "Amp", "device", "methods", "sweep", "iters", "epochs", "pixels", "seed", "seeds", "eval_every", "threads", "out", "config"])]
+    #[arg(long, help_heading = heading::RESULTS, value_name = "DIR", conflicts_with_all = ["Chosen", "data", "DataOptions", "batch", "Updates", "Amp", "device", "methods", "sweep", "iters", "epochs", "pixels", "seed", "seeds", "eval_every", "threads", "jobs", "out", "config"])]
     #[serde(skip)]
     pub resume: Option<PathBuf>,
     /// Prints JSON for scripts
@@ -170,6 +192,21 @@ impl Compare {
         self.seeds.as_ref().map_or_else(|| vec![self.seed], |seeds| seeds.0.clone())
     }
 
+    /// Returns the number of runs that train at a time.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.jobs.unwrap_or(1)
+    }
+
+    /// Returns the number of threads of a run; 0: one for each core.
+    #[must_use]
+    pub fn threads_per_run(&self) -> usize {
+        match (self.threads, self.jobs()) {
+            (0, 2..) => (cores() / self.jobs()).max(1),
+            (threads, _) => threads,
+        }
+    }
+
     /// Returns the cases to compare: without options a demonstration, otherwise the requested task. If none is
     /// requested, two towers on synthetic digits are compared, too, since no single scale can train them.
     ///
@@ -228,13 +265,14 @@ impl Compare {
         for case in [&mut towers, &mut segnet] {
             case.methods = "fp32,fp16,dynamic,gs".parse().map_err(parse)?;
         }
-        // Two threads are slower than one for networks so small.
-        for case in [&mut bad_image, &mut towers] {
-            case.threads = case.threads.max(1);
-        }
         let mut cases = vec![bad_image, towers, segnet];
         for case in &mut cases {
             case.seeds = Some("0,1".parse().map_err(parse)?);
+            // Two threads are slower than one for networks so small.
+            if self.threads == 0 && self.setup.device() == Device::Cpu {
+                case.threads = 1;
+                case.jobs = self.jobs.or(Some(cores().min(MAX_DEMONSTRATION_JOBS)));
+            }
         }
         Ok(cases)
     }

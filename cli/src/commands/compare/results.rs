@@ -166,7 +166,11 @@ impl<'a> Case<'a> {
         let arguments = self.arguments;
         let seeds = arguments.all_seeds();
         let (setup, pixels) = (&arguments.setup, arguments.divisor());
-        self.described.circumstances(setup, pixels, arguments.iters, &seeds, origin)
+        let all = self.described.circumstances(setup, pixels, arguments.iters, &seeds, origin);
+        match arguments.jobs() {
+            1 => all,
+            jobs => format!("{all} Up to {jobs} runs at a time, so that a step takes longer than alone."),
+        }
     }
 
     /// Returns notes about the methods: loss scales that cannot grow in so short a run, and the expansion of names and

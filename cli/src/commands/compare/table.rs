@@ -8,18 +8,22 @@ use crate::{
 };
 use std::fmt::Write;
 
-/// Returns one line that summarizes a finished run.
-pub fn line(record: &Record) -> String {
-    let head = format!("{:16} seed {}", record.method, record.seed);
+/// Returns one line that summarizes a finished run, with a column of `width` for the method. Counts of 0 are left out, so
+/// that lines fit a terminal.
+pub fn line(record: &Record, width: usize) -> String {
+    let head = format!("{:width$} seed {}", record.method, record.seed);
     match (&record.metrics, &record.failure) {
-        (Some(metrics), _) => format!(
-            "{head}  {}  loss {}  {} skipped  {} repeated  {:.1} s",
-            Metrics::words(metrics.first()),
-            record.final_loss.map_or_else(|| MISSING_VALUE.to_owned(), |loss| format!("{loss:.4}")),
-            record.skipped_steps,
-            record.repeats,
-            record.seconds
-        ),
+        (Some(metrics), _) => {
+            let loss = record.final_loss.map_or_else(|| MISSING_VALUE.to_owned(), |loss| format!("{loss:.4}"));
+            let mut line = format!("{head}  {}  loss {loss}", Metrics::words(metrics.first()));
+            for (count, what) in [(record.skipped_steps, "skipped"), (record.repeats, "repeated")] {
+                if count > 0 {
+                    write!(line, "  {count} {what}").ok();
+                }
+            }
+            write!(line, "  {:.1} s", record.seconds).ok();
+            line
+        }
         (None, Some(failure)) => format!("{head}  {failure}"),
         (None, None) => head,
     }

@@ -12,9 +12,9 @@ use crate::{
 use gradscale::{Cpu, Method, Trainer, checkpoint_metadata, optim::Sgd};
 use serde::Deserialize;
 use std::{
-    cell::RefCell,
     fs,
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// Maximum number of rows and columns of the means that are features of pixels.
@@ -30,7 +30,7 @@ pub enum Features {
     /// Means of parts of an image, as many as 8 × 8, of each channel, from 0 to 1.
     Pixels,
     /// Answers of a classifier before softmax, one feature for each class.
-    Answers(Box<RefCell<Answering>>),
+    Answers(Box<Mutex<Answering>>),
 }
 
 /// Classifier on the CPU whose answers are features of images.
@@ -92,7 +92,7 @@ impl Features {
         let device = Cpu::new(0).map_err(|error| Failure::at("cpu", error))?;
         let trainer = Trainer::new(device, parameters, Sgd::new(0.0), Method::fp32())?;
         let (classes, path) = (classes.names.len(), path.to_owned());
-        Ok(Self::Answers(Box::new(RefCell::new(Answering { trainer, net, classes, path }))))
+        Ok(Self::Answers(Box::new(Mutex::new(Answering { trainer, net, classes, path }))))
     }
 
     /// Computes the features of each image `[n, h, w, c]`, one image after another.
@@ -107,7 +107,7 @@ impl Features {
                 Ok(all.flat_map(|image| means(image, [height, width, channels])).collect())
             }
             Self::Answers(answering) => {
-                let Answering { trainer, net, .. } = &mut *answering.borrow_mut();
+                let Answering { trainer, net, .. } = &mut *lock(answering);
                 let mut features = Vec::new();
                 for part in images.chunks(CHUNK * bytes) {
                     let size = [part.len() / bytes, height, width, channels];
@@ -123,7 +123,7 @@ impl Features {
     pub fn count(&self, [height, width, channels]: [usize; 3]) -> usize {
         match self {
             Self::Pixels => height.min(CELLS) * width.min(CELLS) * channels,
-            Self::Answers(answering) => answering.borrow().classes,
+            Self::Answers(answering) => lock(answering).classes,
         }
     }
 
@@ -136,11 +136,16 @@ impl Features {
                 width.min(CELLS)
             ),
             Self::Answers(answering) => {
-                let answering = answering.borrow();
+                let answering = lock(answering);
                 format!("images are compared by the {} outputs of {}", answering.classes, answering.path.display())
             }
         }
     }
+}
+
+/// Waits until no other run uses the classifier. A panic in another run leaves nothing half done that this one would read.
+fn lock(answering: &Mutex<Answering>) -> MutexGuard<'_, Answering> {
+    answering.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Computes the mean of each part of an image.
