@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gradscale.torch import ops  # noqa: E402
-from torch_models import example, row  # noqa: E402
+from torch_models import KernelStandIns, example, row  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -149,24 +149,42 @@ def test_decisions_from_rows_on_the_device():
 TRITON = """
 import torch
 from gradscale.torch import kernels, ops
-from torch_models import example
+from torch_models import example, on_kernels, trained_late
+
+def same(x, y):
+    nan = x.isnan()
+    return torch.equal(nan, y.isnan()) and torch.equal(x[~nan].view(torch.int16), y[~nan].view(torch.int16))
 
 for exponent, detail in ((-300, 2), (-150, 1), (0, 2), (40, 0), (300, 2)):
     parts = [example((3000,))] + [example((3000,))[:n] for n in (0, 1, 2047, 2048, 2049) if exponent == 0]
     for x in parts + [part.half() for part in parts]:
         control = torch.tensor([[5, exponent, 0], [2, detail, 2]], dtype=torch.int32)
         rows, other = ops.new_rows(3), ops.new_rows(3)
-        y = ops.store(x, rows, control, 0, 1)
+        y, kept = ops.store(x, rows, control, 0, 1), torch.zeros((), dtype=torch.int32)
         z = torch.empty_like(y)
-        kernels.launch(x, z, other, control, 0, 1)
-        nan = y.isnan()
-        assert torch.equal(nan, z.isnan()) and torch.equal(y[~nan].view(torch.int16), z[~nan].view(torch.int16))
+        kernels.store_values(x, z, other, control, control[0, 0], 1, kept)
+        assert same(y, z) and kept == exponent
         # A second call of a site merges; what is not scaled comes from no site.
         ops.observe(x, rows, control, 0, 1)
-        kernels.launch(x, None, other, control, 0, 1)
+        kernels.store_values(x, None, other, control, 5, 1)
         ops.observe(x, rows, control, -1, 2)
-        kernels.launch(x, None, other, control, -1, 2)
+        kernels.store_values(x, None, other, control, 0, 2)
         assert torch.equal(rows, other), (exponent, detail, x.dtype)
+        one, two = torch.tensor(exponent, dtype=torch.int32), torch.tensor(7, dtype=torch.int32)
+        for start, end in ((one, two), (exponent, two), (one, 7), (exponent, 7)):
+            y = torch.empty_like(x, dtype=torch.float32)
+            kernels.scale_values(x, y, start, end)
+            assert same(y, ops.scaled(x, two, one))
+        for a, b in ((one, two), (two, one), (exponent, two)):
+            y, least, other = torch.empty_like(x, dtype=torch.float32), torch.zeros((), dtype=torch.int32), x.flip(0).contiguous()
+            kernels.add_values(x, other, y, a, b, least)
+            a, b = (torch.as_tensor(e, dtype=torch.int32) for e in (a, b))
+            assert least == min(7, exponent) and same(y, ops.scaled(x, least, a) + ops.scaled(other, least, b))
+
+expected = trained_late("transformer", 2)
+with on_kernels(kernels):
+    weights, *rest = trained_late("transformer", 2)
+assert rest == list(expected[1:]) and all(map(torch.equal, weights, expected[0]))
 print("the same")
 """
 
@@ -195,12 +213,27 @@ def test_old_gpus_run_torchs_own_operators(monkeypatch):
     assert torch.equal(rows, other)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     ops.has_kernel.cache_clear()
-    launched = []
-    monkeypatch.setattr(ops, "kernels", lambda: type("", (), {"launch": staticmethod(lambda *a: launched.append(a))}))
+    launched = KernelStandIns()
+    monkeypatch.setattr(ops, "kernels", lambda: launched)
     ops._store_cuda(x, rows, control, 0, 1)
     ops._observe_cuda(x, rows, control, 0, 1)
-    assert len(launched) == 2
+    ops._unscale_cuda(x, control, 1)
+    assert launched.counts == {"store_values": 2, "scale_values": 1}
     ops.has_kernel.cache_clear()
+
+
+def kernel_variants(kernels):
+    """Kernels with the types of their arguments and their constants, as they are launched: with exponents on the device."""
+    exponents = dict.fromkeys(["start_at", "end_at", "a_at", "b_at", "kept", "least", "rows", "control"], "*i32")
+    numbers = dict.fromkeys(["elements", "sites", "start", "end", "site", "a", "b"], "i32")
+    constants = {"ROW": gs.ROW_WORDS, "BLOCK": kernels.BLOCK} | dict.fromkeys(
+        ["FROM_TENSOR", "TO_TENSOR", "STORES", "KEEPS", "A_TENSOR", "B_TENSOR"], True
+    )
+    values = {"x": "*fp32", "y": "*fp32", "out": "*fp32"}
+    for kernel, more, warps in ((kernels._store, {"y": "*fp16"}, kernels.STORE_WARPS), (kernels._scale, {"x": "*fp16"}, 4), (kernels._add, {}, 4)):
+        types = {**values, **more, **exponents, **numbers, **dict.fromkeys(constants, "constexpr")}
+        names = kernel.arg_names
+        yield kernel, {name: types[name] for name in names}, {name: constants[name] for name in names if name in constants}, warps
 
 
 @pytest.mark.parametrize("architecture", [70, 75, 80, 90])
@@ -213,8 +246,6 @@ def test_triton_compiles(architecture, monkeypatch):
     from gradscale.torch import kernels
 
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
-    numbers = dict.fromkeys(["elements", "sites", "source", "site"], "i32")
-    constants = {"ROW": gs.ROW_WORDS, "STORES": True, "BLOCK": kernels.BLOCK}
-    signature = {"x": "*fp32", "y": "*fp16", "rows": "*i32", "control": "*i32", **numbers, **dict.fromkeys(constants, "constexpr")}
-    source = ASTSource(fn=kernels._store, signature=signature, constexprs=constants)
-    assert triton.compile(source, target=GPUTarget("cuda", architecture, 32)).asm["cubin"]
+    for kernel, signature, constants, warps in kernel_variants(kernels):
+        source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+        assert triton.compile(source, target=GPUTarget("cuda", architecture, 32), options={"num_warps": warps}).asm["cubin"]

@@ -1,5 +1,7 @@
 """Networks and values for the tests of gradscale.torch, small enough for a CPU whose half products are slow."""
 
+import collections
+import contextlib
 import copy
 import multiprocessing
 
@@ -10,7 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gradscale.torch import attach
+from gradscale.torch import attach, gpu, ops, rules
+from gradscale.torch.scaled import ScaledTensor
 
 
 class Block(nn.Module):
@@ -192,7 +195,97 @@ class NoReads(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         assert name not in ("_local_scalar_dense", "is_nonzero", "nonzero", "masked_select", "equal"), name
+        if ScaledTensor in types:
+            return NotImplemented  # Its own operators come here, too.
         return function(*args, **(kwargs or {}))
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operators that launch something on a GPU, by name, those on the values of scaled gradients among them."""
+
+    #: Operators that only allocate, or that take views without declaring it.
+    FREE = frozenset("empty empty_like empty_strided new_empty new_empty_strided _unsafe_view".split())
+
+    def __init__(self):
+        super().__init__()
+        self.counts = collections.Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if ScaledTensor in types:
+            return NotImplemented
+        operator = rules.described(function)
+        out = function(*args, **(kwargs or {}))
+        # Conversions return a view where there is nothing to convert.
+        converted = operator.name in ("to", "contiguous", "reshape") and out.data_ptr() != args[0].data_ptr()
+        if converted or not operator.views and operator.name not in self.FREE:
+            self.counts[operator.name] += 1
+        return out
+
+
+class KernelStandIns:
+    """The functions of gradscale.torch.kernels by PyTorch's own operators, for the CPU, and a count of their calls."""
+
+    def __init__(self):
+        self.counts = collections.Counter()
+
+    @staticmethod
+    def _tensor(exponent):
+        return torch.as_tensor(exponent, dtype=torch.int32)
+
+    @torch.utils._python_dispatch._disable_current_modes()
+    def store_values(self, x, y, rows, control, start, site, kept=None):
+        self.counts["store_values"] += 1
+        u = ops.scaled(x, control[0, site], self._tensor(start))
+        ops._merge(u, rows[site], control[0, site], control[1, site])
+        if y is not None:
+            y.copy_(u)
+        if kept is not None:
+            kept.copy_(control[0, site])
+
+    @torch.utils._python_dispatch._disable_current_modes()
+    def scale_values(self, x, y, start, end):
+        self.counts["scale_values"] += 1
+        y.copy_(ops.scaled(x, self._tensor(end), self._tensor(start)))
+
+    @torch.utils._python_dispatch._disable_current_modes()
+    def add_values(self, x, y, out, a, b, least):
+        self.counts["add_values"] += 1
+        a, b = self._tensor(a), self._tensor(b)
+        least.copy_(torch.minimum(a, b))
+        out.copy_(ops.scaled(x, least, a) + ops.scaled(y, least, b))
+
+
+@contextlib.contextmanager
+def on_kernels(kernels):
+    """Context in which trainings on the CPU take the ways of a GPU, with these kernels; None: with PyTorch's operators."""
+    before = ops.kernels_on, gpu.DEVICE_TYPES
+    library = torch.library.Library("aten", "IMPL")
+    if kernels is not None:
+        ops.kernels_on, gpu.DEVICE_TYPES = lambda device: kernels, {"cpu"}
+        for name in ("mm", "bmm"):
+            multiply = getattr(torch.ops.aten, name).default
+            library.impl(f"{name}.dtype", lambda a, b, dtype, multiply=multiply: multiply(a.to(dtype), b.to(dtype)), "CPU")
+    try:
+        yield
+    finally:
+        ops.kernels_on, gpu.DEVICE_TYPES = before
+        library._destroy()
+
+
+def trained_late(name, steps=4):
+    """Trains a network with rows that are read late, at a loss whose gradients need other exponents in each step. Returns its
+    weights, the rows of the last step by site, and the exponents."""
+    model = network(name)
+    gs = attach(model, "gs:interval=1", deferred=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    gs.guard(optimizer)
+    for i, (x, y) in enumerate(batches(name, steps)):
+        optimizer.zero_grad()
+        (cross_entropy(model(x), y) * 2.0 ** (-6 * i)).backward()
+        optimizer.step()
+        gs.update()
+    rows = {site: gs.sites.row(i).to_words().tolist() for i, site in enumerate(gs.sites.names)}
+    return [p.detach() for p in model.parameters()], rows, gs.sites.exponents.tolist()
 
 
 def probabilities(q, k, causal, bias, scale):

@@ -170,6 +170,8 @@ class Stores:
     """Arithmetic of exponents in a compiled graph, where they are tensors."""
 
     least = staticmethod(Device.least)
+    #: A compiler joins changes of exponents with the operators around them.
+    has_kernels = False
 
     @staticmethod
     def tensor(exponent, x):

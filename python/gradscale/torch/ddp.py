@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _gradscale
-from .stores import EXPONENT, FULL, Device, Host
+from .stores import EXPONENT, FULL, Device, Host, copy_to_host
 
 _LIGHT = 16
 
@@ -59,7 +59,11 @@ class _Bucket:
 
     def average(self, buffer, gradients):
         if self.flight is not None:
-            self.sites.finish(self._merged(*self.flight))
+            gathered, event, numbers = self.flight
+            # A copy of the step before, so that the host does not wait for this one.
+            if event is not None:
+                event.synchronize()
+            self.sites.finish(self._merged(gathered, numbers))
         parts = [gradient / self.ranks for gradient in gradients]
         if self.sites.decides_in_step.any():
             self._decide(parts)
@@ -80,11 +84,11 @@ class _Bucket:
         self.state.bytes_sent += 2 * 2 * chunk * (self.ranks - 1)
         start = 0
         for slot, gradient in enumerate(gradients):
-            some = halves[start : start + gradient.numel()].float().view_as(gradient)
-            less = exponents[slot] - self.carry
-            gradient.copy_(self.stores.scaled(some, less, 0))
+            some = halves[start : start + gradient.numel()].view_as(gradient)
+            some = some if self.stores.has_kernels else some.float()
+            gradient.copy_(self.stores.scaled(some, exponents[slot], self.carry))
             start += gradient.numel()
-        self.flight = self._gathered(self.sites.details.max()), numbers
+        self.flight = *copy_to_host(self._gathered(self.sites.details.max())), numbers
 
     def _decide(self, parts):
         """Decides the exponents of the first step from the gradients of all ranks."""
@@ -95,9 +99,8 @@ class _Bucket:
                 self.sites.decide(slot, _gradscale.Stats._from_words(row))
 
     def _gathered(self, detail):
-        """Starts the exchange of all ranks' statistics rows, and returns its handle."""
-        rows = self.stores.collect(len(self.sites), None)[0]
-        rows = torch.from_numpy(rows.view(np.int32)) if isinstance(rows, np.ndarray) else rows
+        """Returns the statistics rows of all ranks, on the device."""
+        rows = self.stores.take(len(self.sites))
         return self._exchange(rows if detail >= FULL else rows[:, :_LIGHT].contiguous())
 
     def _exchange(self, local):

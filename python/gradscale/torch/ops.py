@@ -194,12 +194,19 @@ def has_kernel(device):
     return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
 
 
+def _start(control, source):
+    """Returns the exponent of incoming values, as the kernels take it."""
+    if not -1 <= source < control.shape[1]:
+        raise IndexError(f"the source {source} does not exist")
+    return control[0, source] if source >= 0 else 0
+
+
 def _store_cuda(x, rows, control, source, site):
     if not has_kernel(x.device):
         return store_anywhere(x, rows, control, source, site)
     _checked(x)
     y = torch.empty_like(x, dtype=torch.float16)
-    kernels().launch(_flat(_like(x.detach(), y)), _flat(y), rows, control, source, site)
+    kernels().store_values(_like(x.detach(), y), y, rows, control, _start(control, source), site)
     return y
 
 
@@ -209,7 +216,15 @@ def _observe_cuda(x, rows, control, source, site):
         return
     _checked(x)
     x = x.detach()
-    kernels().launch(_flat(_like(x, torch.empty_like(x))), None, rows, control, source, site)
+    kernels().store_values(_like(x, torch.empty_like(x)), None, rows, control, _start(control, source), site)
+
+
+def _unscale_cuda(x, control, source):
+    if not has_kernel(x.device):
+        return _unscale(x, control, source)
+    y = torch.empty_like(x, dtype=torch.float32)
+    kernels().scale_values(_like(x.detach(), y), y, control[0, source], 0)
+    return y
 
 
 def kernels():
@@ -219,6 +234,15 @@ def kernels():
     return kernels
 
 
-if importlib.util.find_spec("triton"):
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+def kernels_on(device):
+    """Returns the Triton kernels for a device on which they run, else None."""
+    return kernels() if device.type == "cuda" and _HAS_TRITON and has_kernel(device) else None
+
+
+if _HAS_TRITON:
     _LIBRARY.impl("store", _store_cuda, "CUDA")
     _LIBRARY.impl("observe", _observe_cuda, "CUDA")
+    _LIBRARY.impl("unscale", _unscale_cuda, "CUDA")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from . import fused, graph, operands, scaled
+from . import fused, gpu, graph, operands, scaled
 
 HALF = torch.float16
 #: Types that are converted to f32 here.
@@ -39,6 +39,8 @@ LINEAR = frozenset(
     " new_zeros zeros_like new_empty empty_like new_empty_strided pixel_shuffle pixel_unshuffle convolution"
     " _sparse_mm _fft_c2c _fft_r2c _fft_c2r _thnn_fused_lstm_cell_backward_impl".split()
 )
+#: Products of two matrices, which a GPU computes from halves.
+_PRODUCTS = frozenset("mm bmm".split())
 #: Sums that are written in place, into gradients. Others that write do so by a copy: see `_write`.
 INTO = frozenset("add_ sub_ index_add_ index_put_ _index_put_impl_ scatter_add_ scatter_ copy_ masked_scatter_".split())
 
@@ -152,10 +154,19 @@ def dispatch(function, args, kwargs):
         if operator.views:
             _views(out, first, function, args, kwargs)
         return out
+    if name in _PRODUCTS and first.device.type in gpu.DEVICE_TYPES and len(gradients) == 1:
+        out = gpu.multiply(function, args)
+        if out is not None:
+            origin = operands.operands_of(name, args, gradients) if scaling._uses_operands else None
+            return _from(origin, scaled.ScaledTensor(out, first.exponent, scaling, _dtype_of(gradients)))
+    if name == "sum" and first.device.type in gpu.DEVICE_TYPES and first._data.dtype == HALF and function is gpu.SUM and not kwargs:
+        origin = operands.Cast() if scaling._uses_operands else None
+        out = function(first._data, *args[1:], dtype=torch.float32)
+        return _from(origin, scaled.ScaledTensor(out, first.exponent, scaling, first.dtype))
     if name == "view.dtype":
         raise RuntimeError(_sentence(operator, "reads the bits of a gradient as another type"))
 
-    dtype = HALF if all(gradient.dtype == HALF for gradient in gradients) else torch.float32
+    dtype = _dtype_of(gradients)
     sums, origin = name in SUMS and "reduce" not in kwargs, None
     if scaling._uses_operands:
         origin = operands.parts(name, gradients, scaling._names) if sums else operands.operands_of(name, args, gradients)
@@ -163,6 +174,10 @@ def dispatch(function, args, kwargs):
         terms = [x for x in _tensors(args) if _carries(x.dtype)]
         if name == "add" and any(x.dtype == HALF and not isinstance(x, scaled.ScaledTensor) for x in terms):
             scaling._added_plain()
+        if name == "add" and scaling._stores.has_kernels:
+            added = gpu.add(args, kwargs, scaling._stores)
+            if added is not None:
+                return _from(origin, scaled.ScaledTensor(*added, scaling, dtype))
         # If a term is a number, the values are no longer a gradient.
         exponent = 0 if operator.adds_number(args) else least(scaling, [_exponent(x) for x in terms])
     elif _linear(name, args, gradients, kwargs):
@@ -173,8 +188,15 @@ def dispatch(function, args, kwargs):
     def plain(x):
         return _plain(x, sums, exponent, scaling)
 
+    if name == "convolution_backward" and first.device.type in gpu.DEVICE_TYPES:
+        function = gpu.in_tf32(function, args)
     out = function(*each(plain, args), **dict(zip(kwargs, each(plain, kwargs.values()))) if kwargs else kwargs)
     return _from(origin, _wrapped(out, exponent, scaling, dtype, False))
+
+
+def _dtype_of(gradients):
+    """Returns the type of a result of these gradients, to autograd."""
+    return HALF if all(gradient.dtype == HALF for gradient in gradients) else torch.float32
 
 
 def _carries(dtype):
@@ -279,6 +301,9 @@ def _copy(x, kwargs, scaling, node, kind):
     rest = {key: value for key, value in kwargs.items() if key != "dtype"}
     rest.pop("layout", None)
     data = x._data
+    # Autograd names the device that the gradient is on already. Values are never changed, so they need no copy.
+    if rest.get("device") == data.device:
+        del rest["device"]
     if dtype.is_complex != data.is_complex():
         rest["dtype"] = operands.wide_dtype(dtype)
     if any(v is not None for v in rest.values()):
@@ -337,9 +362,8 @@ def _write(function, operator, args, kwargs, gradients, scaling):
 
 def shifted_copy(x, scaling):
     """Returns the true gradient in f32, in memory of its own."""
-    wide = x._as_float32()
-    out = scaled.shift(scaling, wide, x.exponent, 0)
-    return out.clone() if out is wide else out
+    out = x._shifted(0)
+    return out.clone() if out is x._float32 else out
 
 
 def _into(function, args, kwargs, scaling):
@@ -390,7 +414,7 @@ def _plain(x, sums, exponent, scaling):
     """Converts an argument for a kernel: gradients to f32 at `exponent`, saved f16 tensors to f32, types to f32. In `sums` plain
     tensors are gradients, too."""
     if isinstance(x, scaled.ScaledTensor):
-        return scaled.shift(scaling, x._as_float32(), x.exponent, exponent)
+        return x._shifted(exponent)
     if isinstance(x, torch.Tensor):
         x = x.float() if x.dtype in _CONVERTED_DTYPES else x.to(torch.complex64) if x.dtype in _CONVERTED_COMPLEX else x
         return scaled.shift(scaling, x, 0, exponent) if sums and _carries(x.dtype) else x

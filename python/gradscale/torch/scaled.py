@@ -49,15 +49,27 @@ class ScaledTensor(torch.Tensor):
         # It has no memory of its own, so code that asks for its address gets an error and not a null pointer.
         torch._C._set_throw_on_mutable_data_ptr(self)
 
-    def _as_float32(self) -> torch.Tensor:
-        """Returns the data in f32, still multiplied by the scale."""
+    def _check_current(self):
+        """Raises an error if the step of this gradient is over, and reads writes into the base of a view."""
         if self._epoch != self._scaling._epoch:
             raise RuntimeError("this gradient is of a step that is over: call g.unscaled() before update()")
         if self._parent is not None:
             self._refresh()
+
+    def _as_float32(self) -> torch.Tensor:
+        """Returns the data in f32, still multiplied by the scale."""
+        self._check_current()
         if self._float32 is None:
             self._float32 = self._data.to(operands.wide_dtype(self._data.dtype))
         return self._float32
+
+    def _shifted(self, end) -> torch.Tensor:
+        """Returns the data in f32 at another exponent."""
+        if self._scaling._stores.has_kernels:
+            self._check_current()
+            if self._float32 is None and self._data.dtype == torch.float16 and self.exponent is not end:
+                return self._scaling._stores.scaled(self._data, self.exponent, end)
+        return shift(self._scaling, self._as_float32(), self.exponent, end)
 
     # Views
 
@@ -110,7 +122,7 @@ class ScaledTensor(torch.Tensor):
 
     def unscaled(self) -> torch.Tensor:
         """Returns the true gradient in f32, with the scale removed."""
-        return shift(self._scaling, self._as_float32(), self.exponent, 0)
+        return self._shifted(0)
 
     def _round_to_half(self, name: str, calls: int) -> None:
         """Rounds to half at the site of that name, unless that has been done."""

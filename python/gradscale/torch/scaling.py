@@ -154,15 +154,16 @@ class GradientScaling(Steps):
             self._shared.add(slot)
         return slot
 
-    def _store(self, name, calls, x, start, origin=None):
+    def _store(self, name, calls, x, start, origin=None, kept=None):
         """Rounds the f32 `x`, which is at the exponent `start`, at the site of that name. Returns halves and their
-        exponent."""
+        exponent, which is `kept` if this tensor on a device is to get a copy of it."""
         self._open_once(x.device)
         slot = self._slot(name, calls)
         if self._decides_in_step[slot]:
             self._decided(slot, self._decide(slot, x, start, origin))
         self._note(slot)
-        return self._stores.store(x, start, slot), self._stores.exponent(slot)
+        halves = self._stores.store(x, start, slot, kept)
+        return halves, self._stores.exponent(slot) if kept is None else kept
 
     def _note(self, slot):
         """Records that a site stores in this step, and in which order."""
@@ -221,7 +222,10 @@ class GradientScaling(Steps):
         # If one pass has several graphs, each counts only its own calls.
         calls += name in self._called
         self._called.add(name)
-        halves, exponent = self._store(name, calls, x, self._number(start))
+        self._open_once(x.device)
+        # A graph may write into its tensors, so it gets exponents of its own.
+        kept = torch.empty((), dtype=torch.int32, device=x.device) if self._stores.late else None
+        halves, exponent = self._store(name, calls, x, self._number(start), kept=kept)
         return halves, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     def _fused_compiled(self, function, args, kwargs, places, starts, name, calls):
@@ -230,6 +234,8 @@ class GradientScaling(Steps):
         self._called.add(name)
         starts = [self._number(start) for start in starts]
         out, exponent = self._call_fused(function, args, kwargs, places, starts, name, calls)
+        if self._stores.late:
+            exponent = exponent.clone()
         return out, exponent if isinstance(exponent, torch.Tensor) else torch.tensor(exponent, dtype=torch.int32)
 
     def _number(self, start):

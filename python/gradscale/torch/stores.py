@@ -53,10 +53,23 @@ def _flat(x):
     return x.as_strided((x.numel(),), (1,)), y, y.as_strided((y.numel(),), (1,))
 
 
+def copy_to_host(x):
+    """Starts to copy a tensor to the host. Returns the copy and an event, after which it is complete; None: it is already."""
+    if x.device.type != "cuda":
+        return x.cpu(), None
+    copy = torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
+    event = torch.cuda.Event()
+    # The stream of that device, which need not be the current device.
+    event.record(torch.cuda.current_stream(x.device))
+    return copy, event
+
+
 class Host:
     """Stores for gradients on the CPU, with rows in host memory."""
 
     late = False
+    #: True if `scaled` takes halves, and `added` computes a sum, in one launch.
+    has_kernels = False
 
     def __init__(self, device):
         self._rows = np.zeros((16, _gradscale.ROW_WORDS), np.uint32)
@@ -113,7 +126,7 @@ class Host:
         _gradscale.store(_flat(x.detach().cpu())[0].numpy(), exponent, None, exponent, detail, row)
         return _gradscale.Stats._from_words(row)
 
-    def store(self, x, start, slot):
+    def store(self, x, start, slot, kept=None):
         """Stores `x`, which is at the exponent `start`, as halves at the exponent of a site, whose row observes it."""
         x, y, flat = _flat(x)
         row, exponent = self._rows[slot], self._exponents[slot]
@@ -126,6 +139,10 @@ class Host:
         """Adds values at the exponent of a site, which another kernel has rounded, to the site's row."""
         exponent = self._exponents[slot]
         _gradscale.store(_flat(x)[0].numpy(), exponent, None, exponent, self._details[slot], self._rows[slot])
+
+    def take(self, count):
+        """Returns the rows of a step as a tensor, and begins those of the next step."""
+        return torch.from_numpy(self.collect(count, None)[0].view(np.int32))
 
     def collect(self, count, found):
         """Returns the rows of a step and whether a gradient was not finite, for `read`, and begins those of the next
@@ -142,18 +159,28 @@ class Host:
 
 
 class Device:
-    """Stores in the memory of a device, from which the host reads once a step, one step late."""
+    """Stores in the memory of a device, from which the host reads once a step, one step late.
+
+    Where Triton compiles, a store, a change of the exponent and a sum are one launch each. The host hands on exponents as
+    elements of the tensor `control`, without reading or copying them. An element changes between steps, when no gradient
+    refers to it any more; see `decided` for the exception.
+    """
 
     late = True
 
     def __init__(self, device):
         self._device = device
+        self._kernels = ops.kernels_on(device)
+        self.has_kernels = self._kernels is not None
+        #: Sites whose exponents gradients have in this step.
+        self._handed = set()
         self._grow(16)
 
     def _grow(self, size):
         # The first column is no site: it has the exponent of the incoming values.
         rows, self._rows = getattr(self, "_rows", None), ops.new_rows(1 + size, self._device)
         self._control = torch.zeros(2, 1 + size, dtype=torch.int32, device=self._device)
+        self._exponents = {}
         if rows is not None:
             self._rows[: len(rows)] = rows
 
@@ -172,11 +199,18 @@ class Device:
 
     def decided(self, slot, exponent):
         """Stores the exponent that a site decided within the step on the device."""
+        if slot in self._handed:
+            # Values that this site has stored in this step, and that decided nothing, keep the exponent that they have.
+            self._control, self._exponents = self._control.clone(), {}
         self._control[0, 1 + slot] = exponent
 
     def exponent(self, slot):
-        """Returns a copy of a site's current exponent as a tensor."""
-        return self._control[0, 1 + slot].clone()
+        """Returns a site's current exponent as an element of a tensor."""
+        self._handed.add(slot)
+        exponent = self._exponents.get(slot)
+        if exponent is None:
+            exponent = self._exponents[slot] = self._control[0, 1 + slot]
+        return exponent
 
     @staticmethod
     def number(exponent):
@@ -193,11 +227,25 @@ class Device:
         return a if a is b else torch.minimum(a, b)
 
     def scaled(self, x, start, end):
-        """Returns `x` times 2^(end − start), with exponents that are numbers or tensors."""
+        """Returns `x` times 2^(end − start) in f32, with exponents that are numbers or tensors."""
+        if self._kernels is not None and x.layout == torch.strided and x.dtype in (torch.float16, torch.float32):
+            x = dense(x)
+            y = torch.empty_like(x, dtype=torch.float32)
+            self._kernels.scale_values(x, y, start, end)
+            return y
         if isinstance(start, int) and isinstance(end, int):
             return Host.scaled(x, start, end)
         start, end = (torch.full((), e, dtype=torch.int32, device=x.device) if isinstance(e, int) else e for e in (start, end))
         return x if start is end else ops.scaled(x, end, start)
+
+    def added(self, x, a, y, b):
+        """Returns the sum of `x`, which is at the exponent `a`, and `y`, at `b`, in f32, and the lesser of these exponents."""
+        x = dense(x)
+        if y.stride() != x.stride():
+            y = torch.empty_like(x, dtype=y.dtype).copy_(y)
+        out, least = torch.empty_like(x, dtype=torch.float32), torch.empty((), dtype=torch.int32, device=x.device)
+        self._kernels.add_values(x, y, out, a, b, least)
+        return out, least
 
     def look(self, x, start):
         """Returns the statistics that a store of `x` would collect; waits for the device."""
@@ -208,31 +256,38 @@ class Device:
         self._rows[0] = 0
         return row
 
-    def store(self, x, start, slot):
-        """Stores `x` as halves at the exponent of a slot, with statistics on the device."""
+    def store(self, x, start, slot, kept=None):
+        """Stores `x` as halves at the exponent of a slot, with statistics on the device. `kept`, a tensor of one element, gets
+        a copy of the exponent."""
         # Parts of a backward pass are captured, too.
         refuse_capture(self._device)
+        x = dense(x)
+        if self._kernels is not None:
+            y = torch.empty_like(x, dtype=torch.float16)
+            self._kernels.store_values(x, y, self._rows, self._control, start, 1 + slot, kept)
+            return y
         self._control[0, 0] = start
-        return ops.store(dense(x), self._rows, self._control, 0, 1 + slot)
+        if kept is not None:
+            kept.copy_(self._control[0, 1 + slot])
+        return ops.store(x, self._rows, self._control, 0, 1 + slot)
 
     def observe_stored(self, x, slot):
         """Updates a slot's statistics on the device from a tensor that is stored already."""
         ops.observe(x, self._rows, self._control, 1 + slot, 1 + slot)
 
+    def take(self, count):
+        """Returns the rows of a step on the device, and begins those of the next step."""
+        rows = self._rows[1 : 1 + count].clone()
+        self._rows.zero_()
+        self._handed.clear()
+        return rows
+
     def collect(self, count, found):
         """Starts to copy the rows of a step to the host, and begins those of the next; `read`, a step later, waits for
         the copy."""
-        rows, event = self._rows[1 : 1 + count].clone(), None
-        self._rows.zero_()
-        if self._device.type == "cuda":
-            rows = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows, non_blocking=True)
-            if found is not None:
-                found = torch.empty((), pin_memory=True).copy_(found, non_blocking=True)
-            event = torch.cuda.Event()
-            # The stream of the rows' device, which need not be the current device.
-            event.record(torch.cuda.current_stream(self._device))
-        else:
-            rows, found = rows.cpu(), found if found is None else found.cpu()
+        if found is not None and found.device.type == "cuda":
+            found = torch.empty((), pin_memory=True).copy_(found, non_blocking=True)
+        rows, event = copy_to_host(self.take(count))
         return rows, found, event
 
     @staticmethod
