@@ -234,7 +234,20 @@ impl Classes {
         }
         let nothing = self.ignore.map(usize::from).map_or_else(
             || "no pixel is ignored".to_owned(),
-            |id| format!("{} is ignored ({})", value(id).map_or_else(String::new, write), share(id)),
+            |id| {
+                let ignored = self.values.0.iter().filter(|(_, class)| usize::from(**class) == id);
+                let ignored: Vec<u32> =
+                    ignored.map(|(value, _)| *value).filter(|value| tally.0.contains_key(value)).collect();
+                match ignored[..] {
+                    [] | [_] => format!("{} is ignored ({})", value(id).map_or_else(String::new, write), share(id)),
+                    [..] => {
+                        let area: u64 =
+                            ignored.iter().filter_map(|value| tally.0.get(value)).map(|count| count.area).sum();
+                        let names: Vec<String> = ignored.into_iter().map(write).collect();
+                        format!("{} are ignored ({:.2} %)", few(&names), 100.0 * area as f64 / all)
+                    }
+                }
+            },
         );
         format!("{} by their values in the label images: {list}; {nothing}", classes(counting.len()))
     }

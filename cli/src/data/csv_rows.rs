@@ -10,6 +10,7 @@ use super::{
 };
 use csv::{ReaderBuilder, StringRecord, Trim};
 use std::{
+    collections::BTreeMap,
     io::Cursor,
     path::{Path, PathBuf},
 };
@@ -110,6 +111,7 @@ pub(super) fn load(
     let mut notes = features.notes.clone().into_iter();
     let first = notes.next().map(|numbers| format!("{numbers}; the classes are in the column {label}"));
     let taken = first.into_iter().chain(notes).chain(taken).collect();
+    let ids: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
     let part = |rows: &[Row]| Classification {
         count: rows.len(),
         height: 1,
@@ -117,12 +119,7 @@ pub(super) fn load(
         channels: 1,
         element: Element::Number,
         features: rows.iter().flat_map(|row| features.bytes(&row.cells)).collect::<Vec<u8>>().into(),
-        labels: rows
-            .iter()
-            .map(|row| {
-                classes.iter().position(|class| *class == row.class).and_then(|at| u32::try_from(at).ok()).unwrap_or(0)
-            })
-            .collect(),
+        labels: rows.iter().map(|row| ids.get(row.class.as_str()).copied().unwrap_or_default()).collect(),
         classes: classes.len(),
         crop: None,
     };

@@ -143,7 +143,7 @@ fn annotated(dir: &Path, parts: &PartFolders) -> Result<Option<PartsWithLabels>,
 }
 
 /// Returns true for a directory in the layout of Cityscapes.
-fn is_cityscapes(dir: &Path) -> bool {
+pub(super) fn is_cityscapes(dir: &Path) -> bool {
     [CITYSCAPES_IMAGES, CITYSCAPES_LABELS].iter().all(|[folder, _]| dir.join(folder).is_dir())
 }
 

@@ -5,6 +5,7 @@
 
 mod batches;
 mod cifar;
+mod cityscapes;
 mod classes;
 mod classify;
 mod columns;
@@ -154,7 +155,8 @@ impl Segmentation {
     ///
     /// `classes.tsv`, if it is there, has a line `id name r g b …` for each class after one with these words, separated
     /// by tabs; the class called Unlabelled, void or ignore is the ignored one. An id is the value in the label images,
-    /// any from 0 to 65535; where these are coloured, r g b is. Without it what occurs are the classes: 0 to the
+    /// any from 0 to 65535; where these are coloured, r g b is. Without it Cityscapes has the 19 classes of its
+    /// benchmark, and of other data what occurs are the classes: 0 to the
     /// largest label, if more than half of these occur, else each value that does. [`DataOptions::ignore`] says what is
     /// ignored.
     ///
@@ -211,7 +213,11 @@ impl Segmentation {
         for other in validation.iter().chain([&test]) {
             other.tally.0.iter().for_each(|(value, count)| tally.add(0, &Tally([(*value, *count)].into())));
         }
-        let classes = Classes::read(dir, &tally, reading.ignore)?;
+        let benchmark = images::is_cityscapes(dir) && table.is_none() && reading.ignore.is_none();
+        let classes = match cityscapes::classes().filter(|_| benchmark) {
+            Some(classes) => classes,
+            None => Classes::read(dir, &tally, reading.ignore)?,
+        };
         let doubts = if table.is_some() { None } else { classes.smoothed(&tally) };
         let expected = [train.split.height, train.split.width];
         for other in validation.iter().chain([&test]) {

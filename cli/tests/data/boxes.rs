@@ -164,6 +164,7 @@ fn every_layout_has_the_same_boxes() {
             image(dir, &format!("{name}.png"));
             write(dir, &format!("{name}.xml"), xml("", name, corners));
             write(dir, &format!("{name}.json"), r#"{"version": "5.0", "shapes": [], "imagePath": "a0.png"}"#);
+            write(dir, "settings.json", "// Tools\n{\"theme\": \"dark\",}\n");
         }),
     ];
     let (train, test): (Vec<_>, Vec<_>) = BOXES.iter().enumerate().partition(|(i, _)| i % 5 != 4);

@@ -350,13 +350,24 @@ fn folders_of_label_images() {
         for i in 0..count {
             put(&dir, &format!("leftImg8bit/{part}/{city}/{city}_{i}_leftImg8bit.png"), &rgb());
             for end in ["labelIds", "instanceIds", "color"] {
-                let labels = grey([0, 1, u8::from(end != "labelIds") * 9, 1, 0, 1]);
+                let labels = grey([7, 33, if end == "labelIds" { 3 } else { 99 }, 7, 255, 7]);
                 put(&dir, &format!("gtFine/{part}/{city}/{city}_{i}_gtFine_{end}.png"), &labels);
             }
         }
     }
-    let want = Read("0 1", [3, 2], "left out: 2 images in leftImg8bit/test, whose labels are not public");
+    let names = "road sidewalk building wall fence pole traffic light traffic sign vegetation terrain sky person rider car \
+                 truck bus train motorcycle bicycle";
+    let want = Read(names, [3, 2], "left out: 2 images in leftImg8bit/test, whose labels are not public");
     check("Cityscapes", &dir, segmented(&dir, &DataOptions::default()), &want);
+    let data = Segmentation::load(dir.path(), &DataOptions::default()).unwrap();
+    assert_eq!((data.train.labels.memory()[..6].to_vec(), data.ignore), (vec![0, 18, 255, 0, 255, 0], Some(255)));
+    assert_eq!((data.values.len(), data.values[18], data.colours[18]), (19, 33, [119, 11, 32]));
+    let note = &data.notes.taken[0];
+    assert!(note.contains("19 classes by") && note.ends_with("; 3, 255 are ignored (33.33 %)"), "{note}");
+    // Other classes by a table, or by what occurs.
+    let reading = DataOptions { ignore: Some("255".parse().unwrap()), ..DataOptions::default() };
+    let want = Read("3 7 33", [3, 2], "left out: 2 images in leftImg8bit/test");
+    check("all of Cityscapes", &dir, segmented(&dir, &reading), &want);
     let want = Refused("", "images with label images; use --task segnet");
     check("Cityscapes for classes", &dir, classified(&dir, &DataOptions::default()), &want);
     fs::remove_file(dir.path().join("gtFine/train/aachen/aachen_1_gtFine_labelIds.png")).unwrap();

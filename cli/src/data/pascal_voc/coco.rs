@@ -75,8 +75,10 @@ impl Coco {
     pub fn read(path: &Path, folders: &[PathBuf]) -> Result<Option<Self>, DataError> {
         let text = read_text(path)?;
         let wrong = |reason: String| Cause::Boxes(reason).at(path);
-        // A structure may be a list in JSON, but annotations of COCO never are.
-        if text.trim_start().starts_with('[') {
+        // Files of other programs may be lists, or no valid JSON, as settings with comments. One that names either field
+        // is a file of COCO, and an error if it is cut off.
+        if text.trim_start().starts_with('[') || !["\"images\"", "\"annotations\""].iter().any(|key| text.contains(key))
+        {
             return Ok(None);
         }
         let file: CocoFile =
