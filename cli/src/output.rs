@@ -4,7 +4,7 @@ mod claim;
 pub(crate) mod layout;
 mod progress;
 
-pub use claim::{Claim, check_absent, check_own, claim};
+pub use claim::{Claim, check_absent, check_listed, check_own, check_replaceable, claim, write_listed};
 pub use progress::{Counter, Progress};
 
 use crate::Failure;

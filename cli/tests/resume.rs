@@ -433,6 +433,28 @@ fn files_of_others_are_not_replaced() {
     for name in ["lock", "report.part", "table.part", "results.part"] {
         assert_eq!(read(&at.join("o").join(name)), b"mine", "{name}");
     }
+    // Outputs that are named by their command: somebody else's file stays, and an own one is replaced.
+    let checkpoint = "t/checkpoint-000001.safetensors";
+    image::GrayImage::from_pixel(28, 28, image::Luma([9])).save(at.join("a.png")).expect("an image");
+    let replay = ["replay", "rows.jsonl", "--out", "o/played.jsonl"];
+    let export = ["export", checkpoint, "--out", "o/model.onnx"];
+    let predict = ["predict", checkpoint, "a.png", "--out", "o"];
+    for (name, command) in [("played.jsonl", &replay[..]), ("model.onnx", &export), ("classes.tsv", &predict)] {
+        let path = at.join("o").join(name);
+        // A trace is no output of a replay, although it is similar.
+        for content in [&b"mine"[..], &read(&at.join("rows.jsonl"))] {
+            fs::write(&path, content).expect("a file");
+            let refused = gradscale(at, command);
+            let start = format!("gradscale: o/{name}: exists already and is not a file of gradscale; ");
+            assert!(refused.code == Some(2) && refused.error.starts_with(&start), "{}", refused.error);
+            assert_eq!(read(&path), content, "{name}");
+        }
+        fs::remove_file(&path).expect("a file");
+        done(at, command);
+        let written = read(&path);
+        done(at, command);
+        assert!(read(&path) == written && !written.is_empty(), "{name}");
+    }
     // Own pages are replaced, also those of a resumed training.
     done(at, &report.iter().map(|&word| word.trim_start_matches("o/")).collect::<Vec<_>>());
     done(at, &["report", "rows.jsonl", "--out", "report.html"]);

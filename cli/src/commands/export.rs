@@ -20,7 +20,7 @@ pub struct Export {
     /// anchors, are named `proposed`; for speech the spectra, their frame counts and the output lengths (half the
     /// frames, rounded up); for translation the source, its lengths and the target so far; for language the tokens, and
     /// for biglstm also its state (h, c). All sizes are fixed. The metadata entry `classes`, in JSON, describes classes
-    /// and preprocessing: names, means of columns, tokens.
+    /// and preprocessing: names, means of columns, tokens. The file may exist only if gradscale wrote it.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Store weights in FP16, which halves the file. The model casts them to f32 before it uses them.
@@ -37,12 +37,20 @@ pub struct Export {
     length: u16,
 }
 
+/// Returns true if a file begins as an ONNX model of this program: the producer is the second field of the model.
+fn is_model(start: &[u8]) -> bool {
+    const PRODUCER: &[u8] = b"gradscale";
+    // The first field, the version of the format, and the head of the second have four bytes.
+    start.windows(PRODUCER.len()).take(8).any(|bytes| bytes == PRODUCER)
+}
+
 /// Writes the network of a checkpoint as an ONNX model.
 ///
 /// # Errors
 /// A file that is no checkpoint, an operator that ONNX does not have, a size that is missing or too small.
 pub fn run(arguments: &Export) -> Result<(), Failure> {
     let Export { checkpoint, out, half, batch, length, .. } = arguments;
+    output::check_replaceable(out, is_model)?;
     let found = FoundCheckpoint::read(checkpoint)?;
     let Ready { mut applied, classes, .. } = of_checkpoint(&found, (Device::Cpu, 1))?;
     let pixels = arguments.size.or(found.plan()?.setup.reading().size);

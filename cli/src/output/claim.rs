@@ -3,7 +3,7 @@
 use crate::Failure;
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
-    io::{ErrorKind, Read},
+    io::{ErrorKind, Read, Write},
     path::{Path, PathBuf},
 };
 
@@ -101,11 +101,23 @@ fn refusal(directory: &Path, error: TryLockError) -> Failure {
     }
 }
 
-/// Checks that a file can be replaced: it does not exist, is empty, or has a mark of this program.
+/// Checks that a page or table can be replaced: it does not exist, is empty, or has a mark of this program.
 ///
 /// # Errors
 /// A file that somebody else wrote, or that cannot be read.
 pub fn check_own(path: &Path) -> Result<(), Failure> {
+    check_replaceable(path, |start| {
+        let start = String::from_utf8_lossy(start);
+        MARKS.iter().any(|mark| start.contains(mark))
+    })
+}
+
+/// Checks that a file can be replaced: it does not exist, is empty, or `is_own` recognises its beginning as output of
+/// this command.
+///
+/// # Errors
+/// A file that somebody else wrote, or that cannot be read.
+pub fn check_replaceable(path: &Path, is_own: impl FnOnce(&[u8]) -> bool) -> Result<(), Failure> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -113,11 +125,48 @@ pub fn check_own(path: &Path) -> Result<(), Failure> {
     };
     let mut start = Vec::new();
     file.take(SEARCHED_BYTES).read_to_end(&mut start).map_err(|error| Failure::file(path, error))?;
-    let start = String::from_utf8_lossy(&start);
-    if start.is_empty() || MARKS.iter().any(|mark| start.contains(mark)) {
+    if start.is_empty() || is_own(&start) { Ok(()) } else { Err(foreign(path)) }
+}
+
+/// Returns the error of a file that is not replaced.
+fn foreign(path: &Path) -> Failure {
+    Failure::file(path, "exists already and is not a file of gradscale; choose another place with --out")
+}
+
+/// Name of the list of files that `gradscale predict` wrote to a directory. Images and texts have no place for a mark.
+const LIST: &str = ".gradscale-predictions";
+
+/// Checks that a file can be written to a directory of predictions: it does not exist, is empty, or is in the list of
+/// files of earlier predictions.
+///
+/// # Errors
+/// A file that somebody else wrote, or a list that cannot be read.
+pub fn check_listed(directory: &Path, name: &str) -> Result<(), Failure> {
+    let (path, list) = (directory.join(name), directory.join(LIST));
+    if !fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
         return Ok(());
     }
-    Err(Failure::file(path, "exists already and is not a file of gradscale; choose another place with --out"))
+    match fs::read(&list) {
+        Ok(names) if names.split(|byte| *byte == b'\n').any(|listed| listed == name.as_bytes()) => Ok(()),
+        Ok(_) => Err(foreign(&path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(foreign(&path)),
+        Err(error) => Err(Failure::file(&list, error)),
+    }
+}
+
+/// Writes a file to a directory of predictions, and adds its name to the list there.
+///
+/// # Errors
+/// A file that somebody else wrote, or a directory that cannot be written to.
+pub fn write_listed(directory: &Path, name: &str, content: &[u8]) -> Result<(), Failure> {
+    check_listed(directory, name)?;
+    let (path, list) = (directory.join(name), directory.join(LIST));
+    if !fs::metadata(&path).is_ok_and(|found| found.len() > 0) {
+        let file = OpenOptions::new().create(true).append(true).open(&list);
+        let added = file.and_then(|mut file| file.write_all(format!("{name}\n").as_bytes()));
+        added.map_err(|error| Failure::file(&list, error))?;
+    }
+    super::write(&path, content)
 }
 
 #[cfg(test)]
@@ -136,5 +185,30 @@ mod tests {
         lock(path).expect("a lock that was released");
         let unsupported = refusal(path, TryLockError::Error(ErrorKind::Unsupported.into())).to_string();
         assert!(unsupported.contains("lock: cannot be locked: unsupported; choose an --out on"), "{unsupported}");
+    }
+
+    /// Checks that predictions replace their own files and empty ones, and no others.
+    #[test]
+    fn predictions_replace_their_own_files() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        let read = |name: &str| fs::read(path.join(name)).expect("a file");
+        for content in [b"1", b"2"] {
+            write_listed(path, "a.tsv", content).expect("an own file");
+            assert_eq!(read("a.tsv"), content);
+        }
+        // "tsv" is part of a listed name.
+        for name in ["tsv", "b.tsv"] {
+            fs::write(path.join(name), "mine").expect("a file");
+            let refused = write_listed(path, name, b"1").expect_err("somebody else's file").to_string();
+            assert!(
+                refused.ends_with(": exists already and is not a file of gradscale; choose another place with --out")
+            );
+            assert_eq!(read(name), b"mine");
+        }
+        fs::write(path.join("empty"), "").expect("a file");
+        for content in [b"1", b"2"] {
+            write_listed(path, "empty", content).expect("a file that was empty");
+        }
     }
 }

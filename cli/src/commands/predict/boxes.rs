@@ -12,10 +12,15 @@ use image::ExtendedColorType;
 use serde_json::json;
 use std::{fmt::Write, path::PathBuf};
 
+/// File of the detected boxes.
+const TABLE: &str = "boxes.tsv";
+
 /// Detects objects: draws boxes on each image and writes all of them to a table.
 pub(super) fn look(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
 ) -> Result<(), Failure> {
+    // Before the work, whose result would be lost.
+    output::check_listed(&arguments.out, TABLE)?;
     let mut table = "image\tclass\tscore\tleft\ttop\tright\tbottom\n".to_owned();
     for path in files {
         let picture = Picture::read(path, None)?;
@@ -39,14 +44,15 @@ pub(super) fn look(
             }
         }
         let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
-        let drawn = arguments.out.join(format!("{name}-boxes.png"));
+        let file = format!("{name}-boxes.png");
+        let drawn = arguments.out.join(&file);
         let pixels = framed(&picture.pixels, size, found, colour);
-        output::write(&drawn, &png(&drawn, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
+        output::write_listed(&arguments.out, &file, &png(&drawn, &pixels, &picture, ExtendedColorType::Rgb8)?)?;
         let counted = classes.names.iter().zip(&counts).filter(|(_, count)| **count > 0);
         let words: Vec<String> = counted.map(|(name, count)| format!("{count} × {name}")).collect();
         let words = if words.is_empty() { "nothing likely".to_owned() } else { words.join(", ") };
         output::print(&format!("{}: {words}\n", drawn.display()))?;
         output::print_json(&json!({ "input": path, "boxes": listed, "image": drawn }))?;
     }
-    output::write(&arguments.out.join("boxes.tsv"), table.as_bytes())
+    output::write_listed(&arguments.out, TABLE, table.as_bytes())
 }

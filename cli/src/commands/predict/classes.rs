@@ -19,6 +19,7 @@ const MAX_SHOWN_CLASSES: usize = 10;
 pub(super) fn rows(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
 ) -> Result<(), Failure> {
+    output::check_listed(&arguments.out, TABLE)?;
     let mut table = String::new();
     for path in files {
         let TableRows { features, unknown } = data::rows(path, &classes.columns)?;
@@ -53,6 +54,7 @@ pub(super) fn images(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, classes: &Classes,
     (size, fit): ([usize; 3], Fit),
 ) -> Result<(), Failure> {
+    output::check_listed(&arguments.out, TABLE)?;
     let mut table = String::new();
     for path in files {
         let mut picture = Picture::read(path, fit.resized)?;
@@ -78,7 +80,7 @@ fn write(arguments: &Predict, table: &str) -> Result<(), Failure> {
     if table.is_empty() {
         return Ok(());
     }
-    output::write(&arguments.out.join(TABLE), format!("image\tclass\tname\n{table}").as_bytes())
+    output::write_listed(&arguments.out, TABLE, format!("image\tclass\tname\n{table}").as_bytes())
 }
 
 /// Returns the pixels of an image for a network of one size; grey networks take one value each.

@@ -60,7 +60,8 @@ pub struct Predict {
     /// Output directory. For segnet: NAME-labels.png (grey values as in the training's label images if these were grey,
     /// or else class ids) and NAME-overlay.png. For classify: classes.tsv. For detect: boxes.tsv, in pixels, and
     /// NAME-boxes.png. For speech: transcripts.tsv. For translation: translations.tsv (source and translation) and
-    /// translations.txt. For language: NAME-continued.txt. For generators: made.png.
+    /// translations.txt. For language: NAME-continued.txt. For generators: made.png. These files may exist only if
+    /// predict wrote them.
     #[arg(long, value_name = "DIR", default_value = "predictions")]
     out: PathBuf,
     /// For PyTorch models: file with names and colours of the classes, in the format of a data set's `classes.tsv`

@@ -22,13 +22,17 @@ pub(super) fn label(
         let byte = |&class: &u32| u8::try_from(class).unwrap_or(u8::MAX);
         let labels: Vec<u8> = labels.classes().iter().map(byte).collect();
         let name = path.file_stem().map_or_else(|| "image".into(), |stem| stem.to_string_lossy());
-        let labelled = arguments.out.join(format!("{name}-labels.png"));
+        let [labels_file, overlay_file] = ["labels", "overlay"].map(|kind| format!("{name}-{kind}.png"));
+        let [labelled, overlay] = [&labels_file, &overlay_file].map(|file| arguments.out.join(file));
         let grey = |class: &u8| classes.values.get(usize::from(*class)).copied().unwrap_or(*class);
         let greys: Vec<u8> = labels.iter().map(grey).collect();
-        output::write(&labelled, &png(&labelled, &greys, &picture, ExtendedColorType::L8)?)?;
-        let overlay = arguments.out.join(format!("{name}-overlay.png"));
+        output::write_listed(&arguments.out, &labels_file, &png(&labelled, &greys, &picture, ExtendedColorType::L8)?)?;
         let mixed = mix(&picture, &labels, classes);
-        output::write(&overlay, &png(&overlay, &mixed, &picture, ExtendedColorType::Rgb8)?)?;
+        output::write_listed(
+            &arguments.out,
+            &overlay_file,
+            &png(&overlay, &mixed, &picture, ExtendedColorType::Rgb8)?,
+        )?;
         output::print(&format!("{}: {}\n", overlay.display(), shares(&labels, classes)))?;
         output::print_json(&json!({
             "input": path, "labels": labelled, "overlay": overlay, "pixels": counts(&labels, classes),

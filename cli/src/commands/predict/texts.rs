@@ -14,11 +14,18 @@ use std::{fmt::Write, path::PathBuf, time::Duration};
 /// Time between two pictures of the progress line, as indicatif's examples have it.
 const TICK: Duration = Duration::from_millis(100);
 
+/// File of the transcripts.
+const TRANSCRIPTS: &str = "transcripts.tsv";
+/// Files of the translations: a table of both languages, and the translations alone.
+const TRANSLATIONS: [&str; 2] = ["translations.tsv", "translations.txt"];
+
 /// Transcribes recordings by beam search and by greedy decoding.
 pub(super) fn hear(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel, rate: u32,
 ) -> Result<(), Failure> {
     let spectra = Spectra::new(rate).map_err(|cause| Failure::file(&arguments.weights, cause))?;
+    // Before the work, whose result would be lost.
+    output::check_listed(&arguments.out, TRANSCRIPTS)?;
     let mut table = "recording\ttext\tgreedy\n".to_owned();
     // Hidden off a terminal.
     let bar = ProgressBar::new_spinner();
@@ -42,13 +49,14 @@ pub(super) fn hear(
         }
     }
     bar.finish_and_clear();
-    output::write(&arguments.out.join("transcripts.tsv"), table.as_bytes())
+    output::write_listed(&arguments.out, TRANSCRIPTS, table.as_bytes())
 }
 
 /// Translates the lines of text files; writes a table of both languages and the translations alone.
 pub(super) fn translate(
     arguments: &Predict, files: &[PathBuf], applied: &mut dyn InferenceModel,
 ) -> Result<(), Failure> {
+    TRANSLATIONS.iter().try_for_each(|name| output::check_listed(&arguments.out, name))?;
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (mut table, mut alone) = ("file\tline\tsource\ttranslation\tgreedy\n".to_owned(), String::new());
     for path in files {
@@ -66,8 +74,8 @@ pub(super) fn translate(
             }))?;
         }
     }
-    output::write(&arguments.out.join("translations.tsv"), table.as_bytes())?;
-    output::write(&arguments.out.join("translations.txt"), alone.as_bytes())
+    output::write_listed(&arguments.out, TRANSLATIONS[0], table.as_bytes())?;
+    output::write_listed(&arguments.out, TRANSLATIONS[1], alone.as_bytes())
 }
 
 /// Continues the text of `--prompt` and those of files.
@@ -85,7 +93,7 @@ pub(super) fn go_on(arguments: &Predict, files: &[PathBuf], applied: &mut dyn In
         let text = applied.go_on(&prompt, length, choice)?;
         output::print(&format!("{text}\n"))?;
         output::print_json(&json!({ "prompt": prompt, "text": text }))?;
-        output::write(&arguments.out.join(format!("{name}-continued.txt")), text.as_bytes())?;
+        output::write_listed(&arguments.out, &format!("{name}-continued.txt"), text.as_bytes())?;
     }
     Ok(())
 }

@@ -12,7 +12,8 @@ use gradscale::{
     gradscale_core::amp::Level,
     replay::{self, Summary, Total},
 };
-use std::path::PathBuf;
+use serde::de::IgnoredAny;
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// `gradscale replay`.
 #[derive(Clone, Debug, Args)]
@@ -26,7 +27,8 @@ pub struct Replay {
     #[arg(long, value_name = "METHOD")]
     method: Option<String>,
     /// Output file with a JSON line for every step: iteration, whether the step is skipped, and for each site exponent,
-    /// flushed share and subnormal share. Repeated attempts precede their step and are marked.
+    /// flushed share and subnormal share. Repeated attempts precede their step and are marked. The file may exist only
+    /// if replay wrote it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -42,6 +44,9 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
     };
     // The method is parsed before the file is read.
     arguments.method.as_deref().map(|text| read(text, 1)).transpose()?;
+    if let Some(path) = &arguments.out {
+        output::check_replaceable(path, is_replay)?;
+    }
     let mut steps = trace::read(&arguments.trace)?;
     let count = steps.len() as u64;
     let (name, method) = match &arguments.method {
@@ -67,6 +72,16 @@ pub fn run(arguments: &Replay) -> Result<(), Failure> {
         output::write(path, &lines)?;
     }
     output::print(&table)
+}
+
+/// Returns true if a file begins as the output of a replay, and not as a trace, whose sites have more fields.
+fn is_replay(start: &[u8]) -> bool {
+    const FIELDS: [&str; 5] = ["alpha", "gamma", "name", "next", "subnormal_share"];
+    let start = String::from_utf8_lossy(start);
+    let Some((_, sites)) = start.split_once("\"sites\":[") else { return false };
+    // The first site is enough, because a line of a large network does not fit the beginning.
+    let first = serde_json::Deserializer::from_str(sites).into_iter::<BTreeMap<String, IgnoredAny>>().next();
+    first.is_some_and(|site| site.is_ok_and(|site| site.keys().eq(FIELDS)))
 }
 
 /// Replays steps under a schedule or rule called `name`, and returns the table and a JSON line for each step.
