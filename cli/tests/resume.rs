@@ -386,7 +386,12 @@ fn a_comparison_is_resumed() {
 
     // A signal in the last step of a run, here the only one, does not discard the run.
     let seeds: Vec<String> = (0..500).map(|seed: u32| seed.to_string()).collect();
-    let more = ["--iters", "1", "--methods", "fp32", "--seeds", &seeds.join(","), "--out", "short"];
+    let write = |name: &str| image::GrayImage::new(4, 4).save(at.join("d").join(name)).expect("an image");
+    for class in ["a", "b"] {
+        fs::create_dir_all(at.join("d").join(class)).expect("a directory");
+        (0..5).for_each(|i| write(&format!("{class}/{i}.png")));
+    }
+    let more = ["--iters", "1", "--methods", "fp32", "--seeds", &seeds.join(","), "--data", "d", "--out", "short"];
     let mut child = start(at, &[&compare[..], &more].concat());
     while runs("short") < 3 {
         assert!(child.try_wait().expect("a child").is_none(), "ended before the signal");
@@ -398,6 +403,12 @@ fn a_comparison_is_resumed() {
     let last: serde_json::Value = serde_json::from_str(text.lines().last().expect("a run")).expect("JSON");
     let stopped = format!("gradscale: short: stopped at step 1 of fp32, seed {}; ", last["seed"]);
     assert!(said.code == Some(130) && said.error.contains(&stopped), "{}: {}", last["seed"], said.error);
+    // Runs on other data cannot be compared with these.
+    write("a/5.png");
+    let refused = gradscale(at, &["compare", "--resume", "short"]);
+    let cause =
+        "changed since this comparison began (10 files then, 11 now); restore the files; or start a new comparison";
+    assert!(refused.code == Some(2) && refused.error.ends_with(&format!("/d: {cause}\n")), "{}", refused.error);
 }
 
 /// Pages that somebody else wrote are not replaced, and neither is any file with the name of a temporary one.
