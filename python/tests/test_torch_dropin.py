@@ -164,6 +164,16 @@ def test_hugging_face():
     assert "transformer.h.1.mlp.c_fc" in gs.sites.names
 
 
+def test_trl_with_an_adapter_of_peft():
+    for package in ("trl", "peft", "datasets"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install trl peft datasets")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        losses, gs = example("trl_sft").main(20)
+    assert losses[-1] < losses[0] - 0.3 and gs.steps == 20 and gs.skipped == 0
+    assert any("lora_A" in name for name in gs.sites.names), gs.sites.names
+
+
 def test_accelerate_takes_the_scaler():
     accelerate = pytest.importorskip("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
