@@ -61,6 +61,7 @@ PARTS = {
     "browser": ["web/test.sh"],
     "ONNX": ["tests/onnx/run.sh"],
     "publishing": ["scripts/publish.sh", "--brief"],
+    "starter": ["scripts/starter.sh"],
     "GPU bundle": ["scripts/gpu_bundle/test.py"],
     "the page of speeds": ["scripts/performance_test.py"],
     "PyTorch beside the CUDA bench": ["scripts/peers_test.sh"],
@@ -88,6 +89,7 @@ EXHAUSTIVE = {
     "browser": ["web/test.sh", "--all"],
     "adapters": ["adapters/test.sh"],
     "publishing": ["scripts/publish.sh"],
+    "starter": ["scripts/starter.sh", "--all"],
 }
 
 # Property that only this part proves, for the table in docs/test-times.md.
@@ -111,6 +113,8 @@ PROVES = {
     "mutants of core": "each text that a mutant replaces still occurs once; with --all a test catches each mutant",
     "site": "every page has a place, every link of the built pages a target; the front page says what README and the record say",
     "natural experiments": "what pages say of PyTorch's scaler is what the record says, and the record is complete",
+    "starter": "`cargo run` builds none of the parts that can be left out, `cargo install` all; with --all it refuses them",
+    "the program without its parts": "it compiles without warnings",
     "names": "no constant or function of a bare word, and no new circle of imports or type name of many meanings",
     "claims": "each claim's figure is that of the records; Table 3 pair by pair",
     "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
@@ -353,6 +357,8 @@ def checks(tests, mode):
         tests.step("documentation", "cargo", "doc", *cargo, "--workspace", "--no-deps", RUSTDOCFLAGS="-Dwarnings")
         alone = "-p", "gradscale", "--no-default-features", "--lib"
         tests.step("the engine without a backend", "cargo", "clippy", *cargo, *alone, *strict)
+        # What `cargo run` builds.
+        tests.step("the program without its parts", "cargo", "clippy", *cargo, "-p", "gradscale-starter", *strict)
     # The program with the devices of servers; without these devices it is built for its tests.
     devices = features() if mode == "--quick" else features("gradscale-cli/wgpu,gradscale-cli/cuda")
     tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *devices, *strict)

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod build_feature;
 pub mod commands;
 pub mod config;
 pub mod data;
@@ -14,6 +15,7 @@ mod machine;
 pub mod metrics;
 pub mod optimizer;
 mod output;
+pub mod program;
 mod ranks;
 mod record;
 mod report;

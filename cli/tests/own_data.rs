@@ -298,6 +298,7 @@ fn archives_are_named() {
 }
 
 /// Images without any classes are enough for a generator.
+#[cfg(feature = "generation")]
 #[test]
 fn a_flat_folder_is_enough_to_generate() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -77,6 +77,19 @@ fn compares_and_writes_results() {
     assert!(error.contains("results.json") && error.lines().count() == 1, "{error}");
 }
 
+/// Errors still have their exit code if nobody reads the standard error, as in `2>&1 | head -1`.
+#[test]
+fn a_closed_standard_error_is_no_panic() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for arguments in [&["train", "--task", "unknown"][..], &["report", "nowhere"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gradscale"));
+        let status = command.args(arguments).current_dir(directory.path()).stderr(writer).status();
+        assert_eq!(status.expect("the program starts").code(), Some(2), "{arguments:?}");
+    }
+}
+
 /// Without options for task and data, the two towers are compared in addition to the first network, in the same files.
 #[test]
 fn the_default_shows_two_towers_beside() {

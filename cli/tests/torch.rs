@@ -199,6 +199,7 @@ fn a_detector() {
 }
 
 /// The generator's file of PyTorch's DCGAN example, whose images are squares of 32 pixels and are not cropped to 28.
+#[cfg(feature = "generation")]
 #[test]
 fn a_generator() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -12,6 +12,7 @@ mod masks;
 mod mutated;
 mod numbers;
 mod real;
+#[cfg(feature = "speech")]
 mod recordings;
 mod validation;
 

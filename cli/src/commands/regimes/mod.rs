@@ -30,6 +30,7 @@ use training::{Row, train};
 
 use crate::{
     Failure,
+    build_feature::BuildFeature,
     data::{DataOptions, Labelled, Speech},
     machine::Origin,
     output::{self, Progress, layout},
@@ -143,7 +144,7 @@ impl Regimes {
         Kind::ALL.into_iter().filter(chosen).collect()
     }
 
-    /// Returns the regimes that `--only` requests.
+    /// Returns the regimes that `--only` requests; by default all that this build can train.
     fn chosen(&self) -> Result<Vec<Regime>, Failure> {
         let all = list_regimes();
         let figures = Kind::ALL.map(Kind::name);
@@ -156,7 +157,10 @@ impl Regimes {
                 format!("{unknown:?} is not a regime; choose from {}", names.join(", ")),
             ));
         }
-        let chosen = |regime: &Regime| self.only.is_empty() || self.only.iter().any(|name| regime.is_called(name));
+        let chosen = |regime: &Regime| match self.only[..] {
+            [] => regime.is_built(),
+            _ => self.only.iter().any(|name| regime.is_called(name)),
+        };
         Ok(all.into_iter().filter(chosen).collect())
     }
 
@@ -179,6 +183,9 @@ impl Regimes {
     fn read(&self, regimes: &[Regime]) -> Result<Data, Failure> {
         let speaks = regimes.iter().any(|regime| matches!(regime.task, Task::ShortRecordings { .. }));
         let reading = DataOptions { short_recordings: true, ..DataOptions::default() };
+        if speaks {
+            BuildFeature::Speech.check()?;
+        }
         let recordings = match &self.recordings {
             _ if !speaks => None,
             Some(path) => Some(Speech::load(path, &reading)?),
@@ -226,6 +233,9 @@ pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     let regimes = arguments.chosen()?;
     if arguments.methods.as_ref().is_some_and(|methods| methods.0.iter().any(|(name, _)| name == CHAOS)) {
         return Err(Failure::at("--methods", format!("{CHAOS} is for gradscale compare only")));
+    }
+    if arguments.only.is_empty() && !BuildFeature::Speech.is_built() {
+        output::warn(&Failure::at("short-recordings", BuildFeature::Speech.missing()));
     }
     // Output that cannot be written is reported before any training.
     let asked = serde_json::to_value(arguments).map_err(|error| Failure::at("regimes.json", error))?;

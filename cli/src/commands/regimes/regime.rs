@@ -6,7 +6,7 @@ use super::{
     learn::Conditions,
     network::Net,
 };
-use crate::data::Random;
+use crate::{build_feature::BuildFeature, data::Random};
 use serde::{Serialize, Serializer};
 
 /// Fill value of targets: a typical placeholder for missing data.
@@ -161,6 +161,14 @@ impl Regime {
                 let count = images.labels.len();
                 epochs[usize::from(quick)] * (count / BATCH.min(count).max(1)) as u64
             }
+        }
+    }
+
+    /// Returns true if this build can train the regime.
+    pub const fn is_built(&self) -> bool {
+        match self.task {
+            Task::ShortRecordings { .. } => BuildFeature::Speech.is_built(),
+            Task::Constructed(_) | Task::BadSample(_) | Task::RareReward => true,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Speech data: recordings with transcripts.
 
+mod resampling;
 mod spectrum;
 mod synthetic;
 mod wav;
@@ -265,7 +266,7 @@ impl RecordingReader<'_> {
         let letters: Vec<u32> = spoken.text.chars().map(u32::from).collect();
         let (frames, least) = (spoken.frames, 2 * Ctc::least_frames(&letters));
         if frames + 1 < least && !self.reading.short_recordings {
-            let needed = Spectra::seconds(least - 1);
+            let needed = spectrum::min_seconds(least - 1);
             return Err(failed(format!(
                 "too short for “{}”: {seconds:.3} s, at least {needed:.3} s needed",
                 spoken.text

@@ -1,9 +1,8 @@
 //! WAV files.
 
-use super::spectrum::check_rate;
+use super::{resampling::resample, spectrum::check_rate};
 use crate::data::{Cause, DataError, store::read};
 use hound::{SampleFormat, WavReader};
-use rubato::{Fft, FixedSync, Resampler, audioadapter_buffers::owned::InterleavedOwned};
 use std::{io::Cursor, path::Path};
 
 /// Length of a RIFF header and of a chunk header in bytes.
@@ -12,9 +11,6 @@ const CHUNK_HEADER: usize = 8;
 /// Declared lengths from here on are those of programs that did not know the length when they wrote the header. No WAV
 /// file is as long, because RIFF counts in 32 bits.
 const UNKNOWN_LENGTH: u32 = 0xffff_ff00;
-/// Approximate length of the blocks that are resampled, in samples. The filter's transition band is narrower for longer
-/// blocks, but tones that begin suddenly then ring longer: 1024 samples are 64 ms at 16 kHz.
-const BLOCK_SAMPLES: usize = 1024;
 /// First bytes of other formats of sounds, with their names.
 const OTHER_FORMATS: [(&[u8], &str); 7] = [
     (b"fLaC", "FLAC"),
@@ -82,30 +78,16 @@ impl Sound {
     /// Resamples to another rate, with the frequencies that both rates have.
     ///
     /// # Errors
-    /// A rate that no recording may have; see [`Spectra::new`](super::Spectra::new).
+    /// A rate that no recording may have, as in [`Spectra::new`](super::Spectra::new), or a build without `speech`.
     pub fn resampled(self, rate: u32) -> Result<Self, String> {
         if rate == self.rate {
             return Ok(self);
         }
         check_rate(self.rate)?;
         check_rate(rate)?;
-        let [from, to] = [self.rate, rate].map(|rate| usize::try_from(rate).unwrap_or(usize::MAX));
-        let failed = |error: &dyn std::fmt::Display| format!("cannot be resampled from {from} to {to} Hz: {error}");
-        // An even number of samples, because a filter of odd length would delay the sound by half a sample.
-        let pair = 2 * from / gcd(from, to).max(1);
-        let block = pair.max(1) * BLOCK_SAMPLES.div_ceil(pair.max(1));
-        let resampler = Fft::<f32>::new(from, to, block, 1, FixedSync::Both);
-        let mut resampler = resampler.map_err(|error| failed(&error))?;
-        let count = self.samples.len();
-        let input = InterleavedOwned::new_from(self.samples, 1, count).map_err(|error| failed(&error))?;
-        let output = resampler.process_all(&input, count, None).map_err(|error| failed(&error))?;
-        Ok(Self { rate, samples: output.take_data(), channels: self.channels })
+        let samples = resample(self.samples, self.rate, rate)?;
+        Ok(Self { rate, samples, channels: self.channels })
     }
-}
-
-/// Returns the greatest common divisor.
-const fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Returns a file of the format and the samples alone, which hound reads. It does not skip the padding byte after a
@@ -218,30 +200,5 @@ mod tests {
             let cause = Sound::decode(bytes).expect_err("a refusal").to_string();
             assert!(cause.starts_with(reason), "{cause}");
         }
-    }
-
-    /// A tone keeps its frequency and size, and one above the new range disappears.
-    #[test]
-    #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    fn rates_are_converted() {
-        let tone = |rate: u32, hertz: f64| -> Sound {
-            let value = |i: u32| (f64::from(i) / f64::from(rate) * hertz * std::f64::consts::TAU).sin() as f32;
-            Sound { rate, samples: (0..rate).map(value).collect(), channels: 1 }
-        };
-        for (from, to) in [(16000, 8000), (8000, 16000), (44100, 8000), (11025, 8000), (8001, 8000)] {
-            let changed = tone(from, 700.0).resampled(to).expect("a rate");
-            let right = tone(to, 700.0);
-            assert!(changed.samples.len().abs_diff(right.samples.len()) <= 1, "{}", changed.samples.len());
-            let inside = 1000..7000;
-            let pairs = changed.samples[inside.clone()].iter().zip(&right.samples[inside]);
-            let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-            println!("{from} to {to}: {worst:e}");
-            assert!(worst < 2e-3, "{from} to {to}: {worst:e}");
-        }
-        let gone = tone(16000, 6000.0).resampled(8000).expect("a rate");
-        assert!(gone.samples[1000..7000].iter().all(|sample| sample.abs() < 1e-3));
-        // Shorter than the delay of the filter.
-        let short = Sound { rate: 44100, samples: vec![0.5; 30], channels: 1 };
-        assert_eq!(short.resampled(8000).expect("a rate").samples.len(), 6);
     }
 }

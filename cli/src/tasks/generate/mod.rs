@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     Failure,
+    build_feature::BuildFeature,
     data::{DataOptions, Meant},
     device::Work,
     optimizer::Rule,
@@ -64,6 +65,7 @@ impl TaskSpec for Generate {
     }
 
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        BuildFeature::Generation.check()?;
         reading.refuse("images without classes", &[Meant::Ignore, Meant::Label])?;
         Ok(Box::new(Gallery::load(path, reading, seed)?))
     }

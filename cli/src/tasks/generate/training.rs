@@ -97,7 +97,7 @@ impl<'a> GenerateTraining<'a> {
         let features = Gaussian::fit(&gallery.features.extract(&images, image)?, gallery.features.count(image));
         let features = features.ok_or_else(too_few)?;
         let mean = gallery.features.extract(&mean(&training, image.iter().product()), image)?;
-        let constant = Gaussian::point(&mean).distance(&features);
+        let constant = features.distance_to_point(&mean);
         let count = images.len() / image.iter().product::<usize>().max(1);
         Ok(Real { count, features, constant, spread: spread(&images, image.iter().product()) })
     }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     Failure,
+    build_feature::BuildFeature,
     data::{DataOptions, IMAGES, Speech},
     device::Work,
 };
@@ -60,6 +61,7 @@ impl TaskSpec for Speaking {
     }
 
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        BuildFeature::Speech.check()?;
         reading.refuse("recordings", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Speech::load(path, reading)?,

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     Failure,
+    build_feature::BuildFeature,
     data::{DataOptions, IMAGES, PIECES, Pair, Parallel, Pieces},
     device::Work,
     optimizer::{Moments, Rule},
@@ -76,6 +77,7 @@ impl TaskSpec for Translating {
     }
 
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
+        BuildFeature::Translation.check()?;
         reading.refuse("sentences", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Parallel::load(path, reading)?,

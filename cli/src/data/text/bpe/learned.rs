@@ -1,5 +1,6 @@
-//! Words taken apart into pieces that occur often: byte-pair encoding (Sennrich et al. 2016), by the crate `tokenizers`.
+//! Byte-pair encoding by the crate `tokenizers`.
 
+use super::END;
 use serde::{Deserialize, Serialize};
 use tokenizers::{
     AddedToken, Tokenizer,
@@ -15,14 +16,6 @@ use tokenizers::{
     tokenizer::SplitDelimiterBehavior,
 };
 
-/// Default number of byte-pair pieces in a language's vocabulary.
-pub const PIECES: u16 = 2000;
-/// Token that pads sequences to one length.
-pub const PAD_TOKEN: u32 = 0;
-/// Token at the begin of a sequence.
-pub const BEGIN: u32 = 1;
-/// Token at the end of a sequence.
-pub const END: u32 = 2;
 /// Names of the special tokens in number order; the last is for letters that the training text lacks.
 const SPECIAL: [&str; 4] = ["<nothing>", "<begin>", "<end>", "<unknown>"];
 /// Character that replaces the space before a word, as in `SentencePiece`.

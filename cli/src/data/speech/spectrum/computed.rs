@@ -1,24 +1,8 @@
-//! Log spectra, the input of speech networks.
+//! Log spectra by the crate `realfft`.
 
+use super::{STRIDE, WINDOW, check_rate};
 use realfft::{RealFftPlanner, RealToComplex};
 use std::{f64::consts::TAU, fmt, sync::Arc};
-
-/// Milliseconds of sound in a spectrum, and from one to the next (Deep Speech 2).
-const WINDOW: u32 = 20;
-const STRIDE: u32 = 10;
-/// Sampling rates of recordings that are accepted, in samples a second.
-const RATES: std::ops::RangeInclusive<u32> = 1000..=384_000;
-
-/// Checks the sampling rate of a recording, since a filter between any two rates may take much memory.
-///
-/// # Errors
-/// A rate below 1 kHz or above 384 kHz.
-pub(super) fn check_rate(rate: u32) -> Result<(), String> {
-    if RATES.contains(&rate) {
-        return Ok(());
-    }
-    Err(format!("sampled at {rate} Hz; choose a rate from {} to {} Hz", RATES.start(), RATES.end()))
-}
 
 /// Spectra of sounds of one rate: ln(1 + |F|) of Hamming windows of 20 ms every 10 ms, normalised to mean 0 and
 /// deviation 1 over all numbers of a recording, so that loudness has no influence. PyTorch's `stft` with `center=False`
@@ -48,13 +32,6 @@ impl Spectra {
     #[must_use]
     pub fn frequencies(&self) -> usize {
         self.window.len() / 2 + 1
-    }
-
-    /// Returns the shortest sound with this number of frames, in seconds.
-    #[must_use]
-    pub fn seconds(frames: usize) -> f64 {
-        let strides = frames.saturating_sub(1) as f64;
-        (f64::from(WINDOW) + f64::from(STRIDE) * strides) / 1000.0
     }
 
     /// Computes the spectra of a recording, `[frames, frequencies]`; a short one is followed by silence.
@@ -103,7 +80,7 @@ mod tests {
     /// Compares with `torch.stft`, by values from `tests/golden/speech.py`.
     #[test]
     fn as_stft_of_pytorch() {
-        let table = include_str!("../../../../tests/golden/speech.txt");
+        let table = include_str!("../../../../../tests/golden/speech.txt");
         let row = |key: &str| -> Vec<f32> {
             let line = table.lines().find(|line| line.starts_with(&format!("spectrogram\t{key}\t"))).expect("a row");
             let values = line.rsplit('\t').next().expect("values").split(' ');
