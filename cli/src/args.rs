@@ -17,7 +17,7 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "Examples:
   gradscale compare
-      compares five methods on synthetic road scenes, then on two towers that no single scale can train: 1 to 2 minutes
+      demonstrates where loss scales fail: one NaN image, recordings too short, two towers, SegNet; a minute
   gradscale compare --data camvid-90x120 --batch 12 --iters 600
       compares them on CamVid
   gradscale compare --methods fp32,gs:paper,gs:exact,interval=100 --seeds 0,1,2

@@ -278,6 +278,9 @@ impl Setup {
         if self.reading.bad_image {
             return "One NaN image among 10 000".to_owned();
         }
+        if self.reading.short_recordings {
+            return "Some recordings too short for their transcript".to_owned();
+        }
         let words = self.words();
         let network = words.trim_end_matches(',');
         match pixels {

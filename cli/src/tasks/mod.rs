@@ -30,6 +30,7 @@ pub use networks::{ClassifyNet, Net, Network};
 pub use predictions::{DetectedBox, GeneratedImages, Predictions, Transcript};
 pub use report_samples::{BoxedSample, EvaluationBaseline, Samples, samples};
 pub use run::{On, TrainingRun};
+pub use speech::Convolutions;
 pub use torch::{DetectedNetwork, InputSpec};
 
 use crate::{

@@ -53,6 +53,8 @@ pub enum Net {
     #[value(name = "deep-speech-2")]
     #[serde(rename = "deep-speech-2")]
     DeepSpeech2,
+    /// speech: convolutions that keep every fourth frame and have CTC as loss; three residual blocks of 4 · width
+    ConvCtc,
     /// translate: an encoder and a decoder of one layer of 8 · width units, with attention; its paper's size has 1024
     /// units
     #[value(name = "seq2seq-1")]
@@ -100,7 +102,7 @@ impl Net {
     pub const fn task(self) -> Task {
         match self {
             Self::SegnetBasic | Self::Segnet => Task::Segnet,
-            Self::DeepSpeech2 => Task::Speech,
+            Self::DeepSpeech2 | Self::ConvCtc => Task::Speech,
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Task::Translate,
             Self::BigLstm | Self::Decoder | Self::DecoderRotary => Task::Language,
             Self::Ssd300 | Self::Ssd512 | Self::FasterRcnn => Task::Detect,
@@ -135,6 +137,7 @@ impl Net {
             Self::SegnetBasic
             | Self::Segnet
             | Self::DeepSpeech2
+            | Self::ConvCtc
             | Self::Dcgan
             | Self::Seq2Seq1
             | Self::Seq2Seq3
@@ -166,7 +169,7 @@ impl Net {
     /// Returns the width that the network has in its paper, if it is of one.
     const fn paper_width(self) -> Option<usize> {
         match self {
-            Self::Mlp | Self::Resnet | Self::Towers => None,
+            Self::Mlp | Self::Resnet | Self::Towers | Self::ConvCtc => None,
             // That of common implementations: the paper's own is larger than any data here.
             Self::DeepSpeech2 => Some(200),
             Self::Seq2Seq1 | Self::Seq2Seq3 | Self::Seq2Seq5 => Some(128),

@@ -260,14 +260,28 @@ impl Compare {
         setup.reading.bad_image = true;
         bad_image.iters = 60 * (10_000 / 128);
         bad_image.methods = "fp32,dynamic,gs".parse().map_err(parse)?;
+        let mut short = self.clone();
+        let setup = &mut short.setup;
+        (setup.chosen.task, setup.chosen.net) = (Some(Task::Speech), Some(Net::ConvCtc));
+        // Those of the study with spoken digits.
+        (setup.batch, setup.updates.lr, setup.updates.clip) = (Some(16), Some(2e-3), Some(5.0));
+        setup.updates.optimizer = Some("adamw".parse().map_err(parse)?);
+        setup.updates.schedule = Some("cosine:warmup=50".parse().map_err(parse)?);
+        setup.reading.short_recordings = true;
+        short.iters = 800;
+        // One seed, since its runs take longest.
+        short.seeds = Some("0".parse().map_err(parse)?);
+        short.methods = "fp32,dynamic,gs".parse().map_err(parse)?;
         let (mut towers, mut segnet) = (self.towers(), self.clone());
         (segnet.setup.chosen.width, segnet.iters) = (Some(4), 200);
         for case in [&mut towers, &mut segnet] {
             case.methods = "fp32,fp16,dynamic,gs".parse().map_err(parse)?;
         }
-        let mut cases = vec![bad_image, towers, segnet];
+        let mut cases = vec![bad_image, short, towers, segnet];
         for case in &mut cases {
-            case.seeds = Some("0,1".parse().map_err(parse)?);
+            if case.seeds.is_none() {
+                case.seeds = Some("0,1".parse().map_err(parse)?);
+            }
             // Two threads are slower than one for networks so small.
             if self.threads == 0 && self.setup.device() == Device::Cpu {
                 case.threads = 1;
@@ -281,8 +295,30 @@ impl Compare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Command;
+    use clap::{Command, FromArgMatches};
     use std::collections::BTreeSet;
+
+    fn cases(options: &[&str]) -> Vec<Compare> {
+        let command = Compare::augment_args(Command::new("compare"));
+        let matches = command.try_get_matches_from([&["compare"], options].concat()).expect("options");
+        Compare::from_arg_matches(&matches).expect("arguments").cases().expect("cases")
+    }
+
+    /// The demonstration has data and settings in every build, also in one without the features for recordings.
+    #[test]
+    fn without_options_four_parts_are_compared() {
+        let all = cases(&[]);
+        let networks: Vec<Net> = all.iter().map(|case| case.setup.chosen.net()).collect();
+        assert_eq!(networks, [Net::Mlp, Net::ConvCtc, Net::Towers, Net::SegnetBasic]);
+        for case in &all {
+            let data = case.setup.load(case.seed).expect("data");
+            data.check(&case.setup.settings(case.divisor(), case.iters).expect("settings")).expect("a batch that fits");
+            assert!(case.jobs() >= 1 && case.threads_per_run() == 1, "{networks:?}");
+        }
+        assert_eq!(cases(&["--threads", "3"]).iter().map(Compare::threads_per_run).collect::<Vec<_>>(), [3; 4]);
+        let chosen = cases(&["--network", "mlp", "--jobs", "256"]);
+        assert_eq!((chosen.len(), chosen[0].jobs(), chosen[0].threads_per_run()), (1, 256, 1));
+    }
 
     /// Checks that a resume takes no option but `--json`, since the comparison has its options.
     #[test]

@@ -1,7 +1,10 @@
 //! Data of all regimes: images, and recordings where a regime needs them.
 
 use super::images::Images;
-use crate::data::{Speech, Spoken};
+use crate::{
+    data::{Speech, Spoken},
+    tasks::Convolutions,
+};
 use gradscale::gradscale_core::ops::Ctc;
 
 /// Data on which the networks of all regimes are trained.
@@ -42,13 +45,8 @@ pub fn cut_some(mut speech: Speech) -> Speech {
     speech
 }
 
-/// Returns the number of time steps after two convolutions of stride 2.
-pub const fn steps_of(frames: usize) -> usize {
-    frames.div_ceil(2).div_ceil(2)
-}
-
 /// Returns true if a recording is too short for its transcript under CTC.
 pub fn is_short(recording: &Spoken) -> bool {
     let letters: Vec<u32> = recording.text.chars().map(u32::from).collect();
-    steps_of(recording.frames) < Ctc::least_frames(&letters)
+    Convolutions::steps(recording.frames) < Ctc::least_frames(&letters)
 }

@@ -5,17 +5,17 @@
 //! is constructed: spoken digits have such recordings.
 
 use super::{
-    data::{Data, is_short, steps_of},
+    data::{Data, is_short},
     learn::{Begun, Conditions, Failed, Learn},
 };
 use crate::{
     Failure,
     data::{Order, Speech, Spoken},
+    tasks::Convolutions,
 };
 use gradscale::{
-    Cpu, Gradients, Init, Input, Parameters, Scope, Trainer, Var,
+    Cpu, Gradients, Input, Parameters, Trainer,
     metrics::ErrorRate,
-    nn::{Conv2d, LayerNorm, Linear, Module},
     optim::{AdamW, Optimizer, Schedule},
 };
 
@@ -25,58 +25,12 @@ const BATCH: usize = 16;
 const CHUNK: usize = 32;
 /// Frames of a batch are a multiple of this, so that few shapes are compiled.
 const FRAMES: usize = 16;
-const CHANNELS: usize = 8;
-const WIDTH: usize = 64;
-const BLOCKS: usize = 3;
-
-/// A residual block: a normalisation, five steps to twice the width, and back.
-struct ResidualBlock {
-    norm: LayerNorm,
-    wide: Conv2d,
-    narrow: Linear,
-}
-
-struct Network {
-    convolutions: [Conv2d; 2],
-    project: Linear,
-    blocks: Vec<ResidualBlock>,
-    letters: Linear,
-}
-
-impl Network {
-    fn new(scope: &mut Scope<'_>, frequencies: usize, letters: usize) -> Self {
-        let conv = |scope: &mut Scope<'_>, name: &str, inputs: usize| {
-            let mut scope = scope.at(name);
-            Conv2d::new(&mut scope, inputs, CHANNELS, 3).stride(2).bias(&mut scope)
-        };
-        let convolutions = [conv(scope, "conv1", 1), conv(scope, "conv2", CHANNELS)];
-        let project = Linear::new(&mut scope.at("project"), CHANNELS * steps_of(frequencies), WIDTH);
-        let block = |i: usize| {
-            let mut scope = scope.at(&format!("block{i}"));
-            let norm = LayerNorm::new(&mut scope.at("norm"), WIDTH);
-            let mut wide = scope.at("wide");
-            let wide = Conv2d::rectangular(&mut wide, WIDTH, 2 * WIDTH, [1, 5], Init::FanIn).bias(&mut wide);
-            ResidualBlock { norm, wide, narrow: Linear::new(&mut scope.at("narrow"), 2 * WIDTH, WIDTH) }
-        };
-        let blocks = (1..=BLOCKS).map(block).collect();
-        Self { convolutions, project, blocks, letters: Linear::new(&mut scope.at("letters"), WIDTH, letters) }
-    }
-
-    /// Returns logits `[n, 1, t / 4, letters]` of spectra `[n, t, frequencies, 1]`.
-    fn logits<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let x = self.convolutions.iter().fold(x, |x, conv| conv.forward(x).relu());
-        let [n, t, w, c] = x.shape().sizes();
-        let x = self.project.forward(x.reshape([n, 1, t, w * c]));
-        let block = |x: Var<'t>, block: &ResidualBlock| {
-            x + block.narrow.forward(block.wide.forward(block.norm.forward(x)).relu())
-        };
-        self.letters.forward(self.blocks.iter().fold(x, block))
-    }
-}
+/// Channels of the convolutions, and width of the blocks.
+const SIZES: [usize; 2] = [8, 64];
 
 struct Listener<'a> {
     data: &'a Speech,
-    net: Network,
+    net: Convolutions,
     order: Order,
     zero_infinity: bool,
     /// True if the last batch contained a recording that is too short.
@@ -90,7 +44,7 @@ struct Listener<'a> {
 pub fn open(zero_infinity: bool, data: &Data, seed: u64, steps: u64) -> Result<Begun<'_>, Failure> {
     let Some(data) = &data.recordings else { return Err(Failure::at("--recordings", "none were read")) };
     let mut parameters = Parameters::seeded(seed);
-    let net = Network::new(&mut parameters.at("net"), data.frequencies, data.letters.len() + 1);
+    let net = Convolutions::new(&mut parameters.at("net"), data.frequencies, SIZES, data.letters.len() + 1);
     let learner =
         Box::new(Listener { data, net, order: Order::new(data.train.len(), seed), zero_infinity, met: false });
     let warmup = 50.min(steps / 2);
@@ -131,7 +85,7 @@ impl Learn for Listener<'_> {
             letters.push(word(targets.len() - i * room));
             targets.resize((i + 1) * room, 0);
         }
-        let frames: Vec<u32> = recordings.iter().map(|one| word(steps_of(one.frames))).collect();
+        let frames: Vec<u32> = recordings.iter().map(|one| word(Convolutions::steps(one.frames))).collect();
         let batch = [
             Input::f32([n, longest, self.data.frequencies, 1], &x),
             Input::u32([n, room], &targets),
@@ -153,12 +107,13 @@ impl Learn for Listener<'_> {
             let (x, longest) = self.spectra(part);
             let batch = [Input::f32([part.len(), longest, self.data.frequencies, 1], &x)];
             let logits = trainer.evaluate(batch, |[x]| self.net.logits(x))?.data;
-            let each = steps_of(longest) * classes;
+            let each = Convolutions::steps(longest) * classes;
             for (one, logits) in part.iter().zip(logits.chunks(each.max(1))) {
                 let best = |step: &[f32]| {
                     step.iter().enumerate().fold(0, |best, (i, &x)| if x > step[best] { i } else { best })
                 };
-                let mut said: Vec<usize> = logits.chunks_exact(classes).take(steps_of(one.frames)).map(best).collect();
+                let mut said: Vec<usize> =
+                    logits.chunks_exact(classes).take(Convolutions::steps(one.frames)).map(best).collect();
                 said.dedup();
                 let said: String =
                     said.into_iter().filter_map(|number| self.data.letters.get(number.checked_sub(1)?)).collect();

@@ -1,5 +1,6 @@
 //! Speech data: recordings with transcripts.
 
+mod frames;
 mod resampling;
 mod spectrum;
 mod synthetic;
@@ -67,6 +68,9 @@ pub struct Speech {
     pub test: Vec<Spoken>,
     /// Notes about the loaded recordings, which the program prints.
     pub notes: LoadNotes,
+    /// True if the loss of a recording that is too short for its transcript stays infinite, as with PyTorch's default
+    /// `zero_infinity=False`; otherwise such a recording counts 0.
+    pub keeps_infinite_losses: bool,
 }
 
 impl Speech {
@@ -130,7 +134,28 @@ impl Speech {
         let letters = letters([&train, &test].into_iter().chain(&validation));
         taken.insert(0, format!("{}: {} letters, sampled at {rate} Hz", name(dir), letters.len()));
         let notes = LoadNotes { taken, left_out: broken.lines(), files, ..LoadNotes::default() };
-        Ok(Self { name: name(dir), letters, rate, frequencies, train, validation, test, notes })
+        Ok(Self {
+            name: name(dir),
+            letters,
+            rate,
+            frequencies,
+            train,
+            validation,
+            test,
+            notes,
+            keeps_infinite_losses: false,
+        })
+    }
+
+    /// Generates feature frames of 1800 spoken words for training and 200 for the test, some of which are said too fast for
+    /// a network that keeps every fourth frame. Their infinite losses are kept.
+    #[must_use]
+    pub fn with_short_recordings(seed: u64) -> Self {
+        let [train, test] = frames::recordings(seed);
+        let letters = letters([&train, &test]);
+        let (name, notes) = ("words of which some are too short".into(), LoadNotes::default());
+        let (rate, frequencies) = (frames::RATE, frames::BANDS);
+        Self { name, letters, rate, frequencies, train, validation: None, test, notes, keeps_infinite_losses: true }
     }
 
     /// Generates synthetic data: 240 training and 60 test recordings of ten words, whose letters are tones.
@@ -144,7 +169,17 @@ impl Speech {
         let letters = letters([&train, &test]);
         let (train, validation) = parted(train, None, reading, &mut notes.taken, |all| hold_out(all), Vec::len);
         let (rate, frequencies) = (synthetic::RATE, spectra.frequencies());
-        Ok(Self { name: "synthetic words".into(), letters, rate, frequencies, train, validation, test, notes })
+        Ok(Self {
+            name: "synthetic words".into(),
+            letters,
+            rate,
+            frequencies,
+            train,
+            validation,
+            test,
+            notes,
+            keeps_infinite_losses: false,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
-//! Speech: Deep Speech 2, from recordings to letters.
+//! Speech: from recordings to letters, by Deep Speech 2 or by convolutions.
 
+mod convolutions;
 mod data;
 mod decode;
 mod network;
@@ -15,10 +16,9 @@ use crate::{
     data::{DataOptions, IMAGES, Speech},
     device::Work,
 };
-use gradscale::{
-    Cpu, Input, Method, Parameters, PlanRow, Trainer, gradscale_core::backend::Backend, models::DeepSpeech, optim::Sgd,
-};
-use network::{Batch, losses, network, sizes};
+pub use convolutions::Convolutions;
+use gradscale::{Cpu, Input, Method, Parameters, PlanRow, Trainer, gradscale_core::backend::Backend, optim::Sgd};
+use network::{Batch, SpeechNet, sizes};
 use safetensors::SafeTensors;
 use std::path::Path;
 
@@ -57,24 +57,31 @@ impl TaskSpec for Speaking {
 
     fn network(&self, network: Network) -> String {
         let [channels, units, layers] = sizes(network);
+        if network.net == Net::ConvCtc {
+            return format!("Convolutions with CTC ({channels} channels, blocks of {units})");
+        }
         format!("Deep Speech 2 ({channels} channels, {layers} layers of {units} units)")
     }
 
     fn load(&self, path: Option<&Path>, reading: &DataOptions, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
-        BuildFeature::Speech.check()?;
+        // The recordings of the demonstration are generated as spectra.
+        if path.is_some() || !reading.short_recordings {
+            BuildFeature::Speech.check()?;
+        }
         reading.refuse("recordings", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Speech::load(path, reading)?,
+            None if reading.short_recordings => Speech::with_short_recordings(seed),
             None => Speech::synthetic(seed, reading).map_err(|cause| Failure::at("synthetic words", cause))?,
         }))
     }
 
     fn layers(&self, network: Network, method: Method) -> Result<Vec<PlanRow>, Failure> {
-        let (parameters, net) = network::network(0, 81, network, 3);
+        let (parameters, net) = SpeechNet::new(0, 81, network, 3);
         let device = Cpu::new(1).map_err(|error| Failure::at("cpu", error))?;
         let trainer = Trainer::new(device, parameters, Sgd::default(), method)?;
-        let batch = Batch::of_one(&[0.0; 4 * 81], 81);
-        Ok(trainer.plan(batch.with_targets(), |all| losses(&net, all).mean())?)
+        let batch = Batch::of_one(&[0.0; 4 * 81], 81, &net);
+        Ok(trainer.plan(batch.with_targets(), |all| net.losses(all, true).mean())?)
     }
 
     fn apply(&self, trained: CheckpointInfo<'_>, fill: WeightLoader<'_>) -> Result<Box<dyn InferenceModel>, Failure> {
@@ -82,7 +89,7 @@ impl TaskSpec for Speaking {
         let sound =
             sound.ok_or_else(|| Failure::at("checkpoint", "lacks the sample rate and letters of its network"))?;
         let letters: Vec<char> = trained.classes.names.iter().filter_map(|name| name.chars().next()).collect();
-        let (mut parameters, net) = network(0, sound.frequencies, trained.network, letters.len() + 1);
+        let (mut parameters, net) = SpeechNet::new(0, sound.frequencies, trained.network, letters.len() + 1);
         fill(&mut parameters, &[])?;
         let CheckpointInfo { device, threads, method, .. } = trained;
         device.open(threads, Loading { parameters, net, method, sound, letters })
@@ -97,7 +104,7 @@ impl TaskSpec for Speaking {
 /// Loaded speech network that is still to be placed on its device.
 struct Loading {
     parameters: Parameters,
-    net: DeepSpeech,
+    net: SpeechNet,
     method: Method,
     sound: SoundInput,
     letters: Vec<char>,
@@ -116,7 +123,7 @@ impl Work for Loading {
 
 struct Listening<B: Backend> {
     trainer: Trainer<B>,
-    net: DeepSpeech,
+    net: SpeechNet,
     sound: SoundInput,
     letters: Vec<char>,
 }
@@ -128,8 +135,8 @@ impl<B: Backend<Error: 'static>> InferenceModel for Listening<B> {
             let cause = format!("{frequencies} frequencies, but the network takes {}", self.sound.frequencies);
             return Err(Failure::at("spectra", cause));
         }
-        let batch = Batch::of_one(&super::run::numbers(bytes), frequencies);
         let net = &self.net;
+        let batch = Batch::of_one(&super::run::numbers(bytes), frequencies, net);
         let logits = self.trainer.evaluate(batch.inputs(), |[x, frames, steps]| net.logits(x, frames, steps))?;
         Ok(Predictions::Texts(batch.texts(&logits.data, &self.letters)))
     }
@@ -138,7 +145,7 @@ impl<B: Backend<Error: 'static>> InferenceModel for Listening<B> {
         let (net, frequencies) = (&self.net, self.sound.frequencies);
         let frames = u32::try_from(length).map_err(|error| Failure::at("--length", error))?;
         let (sound, frames, steps) =
-            (vec![0.0; batch * length * frequencies], vec![frames; batch], vec![DeepSpeech::steps(frames); batch]);
+            (vec![0.0; batch * length * frequencies], vec![frames; batch], vec![net.steps(frames); batch]);
         let sound = Input::f32([batch, length, frequencies, 1], &sound);
         let inputs = [sound, Input::u32([batch], &frames), Input::u32([batch], &steps)];
         Ok(self.trainer.onnx(inputs, half, |[x, frames, steps]| net.logits(x, frames, steps))?)

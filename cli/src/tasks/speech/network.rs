@@ -1,23 +1,61 @@
-//! Deep Speech 2 with first values, and batches of recordings for it.
+//! Networks for speech with first values, and batches of recordings for them.
 
-use super::decode;
+use super::{Convolutions, decode};
 use crate::{
     data::Spoken,
-    tasks::{Network, Transcript},
+    tasks::{Net, Network, Transcript},
 };
 use gradscale::{Input, Parameters, Var, models::DeepSpeech};
 
-/// Returns the channels of the convolutions, the units of a layer, and the number of recurrent layers.
+/// Network for speech.
+#[derive(Debug)]
+pub enum SpeechNet {
+    DeepSpeech2(Box<DeepSpeech>),
+    Convolutions(Box<Convolutions>),
+}
+
+impl SpeechNet {
+    /// Creates a speech network with its parameters; `seed` determines the initial values.
+    pub fn new(seed: u64, frequencies: usize, network: Network, characters: usize) -> (Parameters, Self) {
+        let mut parameters = Parameters::seeded(seed);
+        let net = if network.net == Net::ConvCtc {
+            let [channels, width, _] = sizes(network);
+            let sizes = [channels, width];
+            Self::Convolutions(Box::new(Convolutions::new(&mut parameters.at("net"), frequencies, sizes, characters)))
+        } else {
+            let mut scope = parameters.at("deepspeech");
+            Self::DeepSpeech2(Box::new(DeepSpeech::new(&mut scope, frequencies, sizes(network), characters)))
+        };
+        (parameters, net)
+    }
+
+    /// Returns the number of output steps of so many frames.
+    pub fn steps(&self, frames: u32) -> u32 {
+        match self {
+            Self::DeepSpeech2(_) => DeepSpeech::steps(frames),
+            Self::Convolutions(_) => word(Convolutions::steps(frames as usize)),
+        }
+    }
+
+    /// Returns the logits of each step, from spectra, frames and steps of each recording.
+    pub fn logits<'t>(&self, x: Var<'t>, frames: Var<'t>, steps: Var<'t>) -> Var<'t> {
+        match self {
+            Self::DeepSpeech2(net) => net.logits(x, frames, steps),
+            Self::Convolutions(net) => net.logits(x),
+        }
+    }
+
+    /// Returns the CTC loss of each recording. That of a recording which is too short for its transcript is 0 with
+    /// `zero_infinity`, and otherwise ∞.
+    pub fn losses<'t>(&self, [x, frames, steps, targets, letters]: [Var<'t>; 5], zero_infinity: bool) -> Var<'t> {
+        self.logits(x, frames, steps).ctc_losses(targets, steps, letters, 0, zero_infinity)
+    }
+}
+
+/// Returns the channels of the convolutions, the units of a layer or block, and the number of recurrent layers.
 pub fn sizes(network: Network) -> [usize; 3] {
     let Network { width, small, .. } = network;
     [width.div_ceil(2).min(32), 4 * width, if small { 2 } else { 5 }]
-}
-
-/// Creates a speech network with its parameters; `seed` determines the initial values.
-pub fn network(seed: u64, frequencies: usize, network: Network, characters: usize) -> (Parameters, DeepSpeech) {
-    let mut parameters = Parameters::seeded(seed);
-    let net = DeepSpeech::new(&mut parameters.at("deepspeech"), frequencies, sizes(network), characters);
-    (parameters, net)
 }
 
 /// Frames of a batch are a multiple of this: fewer programs for a device, and the same results.
@@ -39,13 +77,13 @@ pub struct Batch {
 impl Batch {
     /// Creates a batch of recordings, whose letters are numbered from 1.
     pub fn new<'a>(
-        recordings: impl Iterator<Item = &'a Spoken> + Clone, frequencies: usize, alphabet: &[char],
+        recordings: impl Iterator<Item = &'a Spoken> + Clone, frequencies: usize, alphabet: &[char], net: &SpeechNet,
     ) -> Self {
         let longest = recordings.clone().map(|one| one.frames).max().unwrap_or(0).next_multiple_of(FRAMES);
         let texts = recordings.clone().map(|one| one.text.chars().count());
         let mut batch = Self { frequencies, longest, room: texts.max().unwrap_or(0), ..Self::default() };
         for one in recordings {
-            batch.push(one.frames, &one.spectra);
+            batch.push(one.frames, &one.spectra, net);
             let number = |letter: char| alphabet.binary_search(&letter).map_or(u32::MAX, word);
             let letters: Vec<u32> = one.text.chars().map(|letter| number(letter).saturating_add(1)).collect();
             batch.letters.push(word(letters.len()));
@@ -56,17 +94,17 @@ impl Batch {
     }
 
     /// Creates a batch of one recording without a transcript.
-    pub fn of_one(spectra: &[f32], frequencies: usize) -> Self {
+    pub fn of_one(spectra: &[f32], frequencies: usize, net: &SpeechNet) -> Self {
         let frames = spectra.len().checked_div(frequencies).unwrap_or(0);
         let mut batch = Self { frequencies, longest: frames.next_multiple_of(FRAMES), ..Self::default() };
-        batch.push(frames, spectra);
+        batch.push(frames, spectra, net);
         batch.letters.push(0);
         batch
     }
 
-    fn push(&mut self, frames: usize, spectra: &[f32]) {
+    fn push(&mut self, frames: usize, spectra: &[f32], net: &SpeechNet) {
         self.frames.push(word(frames));
-        self.steps.push(DeepSpeech::steps(word(frames)));
+        self.steps.push(net.steps(word(frames)));
         self.spectra.extend_from_slice(spectra);
         self.spectra.resize(self.frames.len() * self.longest * self.frequencies, 0.0);
     }
@@ -102,9 +140,4 @@ impl Batch {
 /// Converts a number of frames or letters to u32; memory holds fewer than 2^32.
 fn word(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-/// Returns the CTC loss of each recording.
-pub fn losses<'t>(net: &DeepSpeech, [x, frames, steps, targets, letters]: [Var<'t>; 5]) -> Var<'t> {
-    net.logits(x, frames, steps).ctc_losses(targets, steps, letters, 0, true)
 }

@@ -1,8 +1,8 @@
-//! A training of Deep Speech 2: batches, loss, scores.
+//! A training of a speech network: batches, loss, scores.
 
 use super::{
     REPORT_SAMPLES,
-    network::{Batch, losses, network},
+    network::{Batch, SpeechNet},
 };
 use crate::{
     Failure,
@@ -11,8 +11,7 @@ use crate::{
     tasks::{Classes, LossDivisor, On, Predictions, Settings, SoundInput, Transcript, run, samples},
 };
 use gradscale::{
-    Error, Gradients, Parameters, Prefetched, Trainer, gradscale_core::backend::Backend, models::DeepSpeech,
-    optim::Optimizer,
+    Error, Gradients, Parameters, Prefetched, Trainer, gradscale_core::backend::Backend, optim::Optimizer,
 };
 
 /// Number of recordings that are evaluated at once.
@@ -22,7 +21,7 @@ const CHUNK: usize = 32;
 pub struct SpeechTraining<'a> {
     data: &'a Speech,
     settings: Settings,
-    net: DeepSpeech,
+    net: SpeechNet,
     order: Order,
     /// Indices of the training recordings, the shortest first.
     sorted: Vec<usize>,
@@ -30,7 +29,7 @@ pub struct SpeechTraining<'a> {
 
 impl<'a> SpeechTraining<'a> {
     pub fn new(data: &'a Speech, settings: Settings, seed: u64) -> Result<(Self, Parameters, Optimizer), Failure> {
-        let (parameters, net) = network(seed, data.frequencies, settings.network, data.letters.len() + 1);
+        let (parameters, net) = SpeechNet::new(seed, data.frequencies, settings.network, data.letters.len() + 1);
         let optimizer = settings.recipe.optimizer(settings.pixels.ratio(settings.batch))?;
         let order = Order::new(data.train.len(), seed);
         let mut sorted: Vec<usize> = (0..data.train.len()).collect();
@@ -38,12 +37,13 @@ impl<'a> SpeechTraining<'a> {
         Ok((Self { data, settings, net, order, sorted }, parameters, optimizer))
     }
 
-    /// Returns the next recordings: in the first epoch by length, later in the order of the seed (SortaGrad, Amodei et
-    /// al. 2016, section 3.3).
+    /// Returns the next recordings: for Deep Speech 2 in the first epoch by length (SortaGrad, Amodei et al. 2016, section
+    /// 3.3), otherwise in the order of the seed.
     fn next(&mut self) -> Vec<&'a Spoken> {
         let mut recordings = Vec::with_capacity(self.settings.batch);
         for _ in 0..self.settings.batch {
-            let place = usize::try_from(Order::position(&self.order)).ok();
+            let sorts = matches!(self.net, SpeechNet::DeepSpeech2(_));
+            let place = usize::try_from(Order::position(&self.order)).ok().filter(|_| sorts);
             let Some(drawn) = self.order.next() else { break };
             let index = place.and_then(|place| self.sorted.get(place)).copied().unwrap_or(drawn.index);
             recordings.extend(self.data.train.get(index));
@@ -57,7 +57,7 @@ impl<'a> SpeechTraining<'a> {
     ) -> Result<Vec<Transcript>, Failure> {
         let mut texts = Vec::new();
         for part in recordings.chunks(CHUNK) {
-            let batch = Batch::new(part.iter().copied(), self.data.frequencies, &self.data.letters);
+            let batch = Batch::new(part.iter().copied(), self.data.frequencies, &self.data.letters, &self.net);
             let logits = trainer.evaluate(batch.inputs(), |[x, frames, steps]| self.net.logits(x, frames, steps))?;
             texts.extend(batch.texts(&logits.data, &self.data.letters));
         }
@@ -70,17 +70,19 @@ impl run::TrainingTask for SpeechTraining<'_> {
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<5>, Failure> {
         let recordings = self.next();
-        let batch = Batch::new(recordings.iter().copied(), self.data.frequencies, &self.data.letters);
+        let batch = Batch::new(recordings.iter().copied(), self.data.frequencies, &self.data.letters, &self.net);
         Ok(trainer.prefetch(batch.with_targets())?)
     }
 
     fn backward<B: Backend>(
         &self, trainer: &mut Trainer<B>, batch: Prefetched<5>,
     ) -> Result<Gradients, Error<B::Error>> {
-        let net = &self.net;
-        trainer.backward(batch, |all| match self.settings.pixels {
-            LossDivisor::Batch => losses(net, all).mean(),
-            LossDivisor::Fixed(divisor) => losses(net, all).sum() * (1.0 / divisor as f32),
+        trainer.backward(batch, |all| {
+            let losses = self.net.losses(all, !self.data.keeps_infinite_losses);
+            match self.settings.pixels {
+                LossDivisor::Batch => losses.mean(),
+                LossDivisor::Fixed(divisor) => losses.sum() * (1.0 / divisor as f32),
+            }
         })
     }
 
