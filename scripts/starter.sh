@@ -42,7 +42,7 @@ bytes=$(stat --format %s "$program")
 [ "$bytes" -le "$MAX_BYTES" ] || fail "the program has $bytes bytes, more than $MAX_BYTES"
 scratch
 while read -r part; do
-    task=$("$program" train --help | grep -oE '(generate|speech|translate):' | tr -d : | grep "^${part:0:4}") || fail "no task of $part"
+    task=$("$program" train --help | grep -oE '(generate|speech|translate):' | tr -d : | sort -u | grep "^${part:0:4}") || fail "no task of $part"
     code=0
     error=$("$program" train --task "$task" --iters 1 --out "$directory/$task" 2>&1 >/dev/null) || code=$?
     [ "$code" = 2 ] || fail "$task: exit code $code instead of 2"
