@@ -71,7 +71,10 @@ impl SanityChecks {
         self.recent.push_back(skipped.is_some());
         let skips = self.recent.iter().filter(|skipped| **skipped).count();
         if let (Some(last), true, None) = (skipped, skips > SKIPS, &self.skips) {
-            let cause = if last.contains("NaN") || last.contains("the loss of this batch is") {
+            let cause = if last.contains("the loss of this batch is infinite") {
+                "look for samples whose loss is infinite, for example recordings that are too short for their \
+                 transcript, or lower the learning rate"
+            } else if last.contains("NaN") || last.contains("the loss of this batch is") {
                 "values became NaN or infinite: look for infinite or missing values in the data, or lower the learning \
                  rate"
             } else {
@@ -318,11 +321,7 @@ mod tests {
                 Some("skipped: the loss of this batch is infinite: nothing was learned from it"),
             );
         }
-        assert!(
-            doubts.sentences()[0].contains("look for infinite or missing values in the data"),
-            "{:?}",
-            doubts.sentences()
-        );
+        assert!(doubts.sentences()[0].contains("look for samples whose loss is infinite"), "{:?}", doubts.sentences());
     }
 
     #[test]

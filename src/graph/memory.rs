@@ -4,47 +4,37 @@
 //! the largest buffers first. So a later buffer fits into any place that is free, and it takes the smallest of these.
 //! The plan is deterministic: the same trace always gets the same places.
 
-use super::{BufferId, Program, Purpose};
+use super::{BufferId, Program, Purpose, free_places::FreePlaces};
 use gradscale_core::backend::DType;
-use std::{cmp::Reverse, collections::BTreeMap, ops::RangeInclusive};
-
-/// Place in the arena: type, length, and the live ranges assigned to it.
-struct Place {
-    kind: (DType, usize),
-    /// End of each live range by its start. Ranges of one place do not overlap.
-    taken: BTreeMap<usize, usize>,
-}
-
-impl Place {
-    /// Returns true if no buffer of this place is alive during `used`. Only the last range that starts before its end
-    /// can overlap, because the others end earlier. A search of all ranges would take quadratic time: a recurrent
-    /// network on 128 s of sound has 10^5 buffers in a few places.
-    fn is_free(&self, used: &RangeInclusive<usize>) -> bool {
-        self.taken.range(..=*used.end()).next_back().is_none_or(|(_, end)| end < used.start())
-    }
-}
+use std::{cmp::Reverse, ops::RangeInclusive};
 
 /// Assigns a place in the arena to every virtual buffer of `program`.
 pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bool) {
     let used = uses(program, buffers.len(), keep);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| used[i].is_some()).collect();
     order.sort_by_key(|&i| (Reverse(buffers[i].1), used[i].as_ref().map(|used| *used.start()), i));
-    let mut places: Vec<Place> = Vec::new();
+    // Of each type: its places, and their indices in the arena.
+    let mut types: Vec<(DType, FreePlaces, Vec<usize>)> = Vec::new();
+    let mut arena = Vec::new();
     let mut place_of = vec![0; buffers.len()];
     for i in order {
-        let Some(used) = &used[i] else { continue };
-        let fits = |place: &Place| place.kind.0 == buffers[i].0 && place.is_free(used);
-        // The last place is the smallest.
-        let at = places.iter().rposition(fits).unwrap_or_else(|| {
-            places.push(Place { kind: buffers[i], taken: BTreeMap::new() });
-            places.len() - 1
+        let (Some(used), (dtype, _)) = (&used[i], buffers[i]) else { continue };
+        let known = types.iter().position(|(known, ..)| *known == dtype).unwrap_or_else(|| {
+            types.push((dtype, FreePlaces::new(program.launches.len()), Vec::new()));
+            types.len() - 1
         });
-        places[at].taken.insert(*used.start(), *used.end());
-        place_of[i] = at;
+        let (_, places, indices) = &mut types[known];
+        // The last place is the smallest.
+        let at = places.take(used);
+        if at == indices.len() {
+            indices.push(arena.len());
+            arena.push(buffers[i]);
+        }
+        place_of[i] = indices[at];
     }
     program.rename(|i| place_of[i]);
     debug_assert!(matches!(program.purpose, Purpose::Train { .. }) || program.gradients.is_empty());
-    program.arena = places.into_iter().map(|place| place.kind).collect();
+    program.arena = arena;
 }
 
 /// Returns the live range of each buffer: the first and the last launch that uses it.

@@ -8,6 +8,7 @@ mod bucket_plan;
 mod compile;
 mod context;
 mod forward;
+mod free_places;
 mod launch;
 mod memory;
 mod plan;
