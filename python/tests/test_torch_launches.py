@@ -70,10 +70,9 @@ def test_convolutions_use_tf32_and_restore_it():
         seen[precision()] += 1
 
     half, wide = torch.zeros(2).half(), torch.zeros(2)
-    before = torch.backends.cudnn.allow_tf32
-    try:
-        for allowed in (False, True):
-            torch.backends.cudnn.allow_tf32 = allowed
+    for allowed in (False, True):
+        # Not the flag itself, which tests of PyTorch's own freeze when they are imported.
+        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=allowed):
             outside = precision()
             gpu.in_tf32(convolve, [half, half, half])(1)
             assert precision() == outside
@@ -81,8 +80,6 @@ def test_convolutions_use_tf32_and_restore_it():
             with pytest.raises(ZeroDivisionError):
                 gpu.in_tf32(lambda: 1 / 0, [half, half, half])()
             assert precision() == outside
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
     assert list(seen.values()) == [2], seen
 
 
