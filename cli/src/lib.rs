@@ -15,6 +15,7 @@ mod machine;
 pub mod metrics;
 pub mod optimizer;
 mod output;
+mod parallel;
 pub mod program;
 mod ranks;
 mod record;

@@ -1,5 +1,6 @@
 //! Origin of a result: program version and machine.
 
+use crate::parallel;
 use serde::Serialize;
 use std::fs;
 
@@ -21,7 +22,7 @@ impl Origin {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
             line.split_once(':').map(|(_, name)| name.trim().to_owned())
         });
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = parallel::cores();
         let model = model.unwrap_or_else(|| std::env::consts::ARCH.to_owned());
         let machine = format!("{model}, {cores} cores, {}", std::env::consts::OS);
         Self { version: env!("CARGO_PKG_VERSION"), commit: env!("GRADSCALE_COMMIT"), machine }

@@ -69,7 +69,7 @@ fn a_report_that_was_lost_has_the_same_warnings() {
     let doubt = trained["doubts"][0].as_str().expect("a warning");
     assert!(doubt.starts_with("after 4 steps every prediction is the class "), "{doubt}");
     assert!(doubt.ends_with(": all gradients at cross_entropy/cast were flushed to zero"), "{doubt}");
-    // Whether weights have changed is not known after a resume.
+    // A resume without new steps does not know which weights have changed.
     trained["doubts"] = [doubt].into();
     assert_eq!((&trained["iteration"], &trained["complete"]), (&4.into(), &true.into()));
     fs::remove_file(at.join("t/report.html")).expect("a report");

@@ -13,7 +13,7 @@ pub(super) fn assign(program: &mut Program, buffers: &[(DType, usize)], keep: bo
     let used = uses(program, buffers.len(), keep);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| used[i].is_some()).collect();
     order.sort_by_key(|&i| (Reverse(buffers[i].1), used[i].as_ref().map(|used| *used.start()), i));
-    // Of each type: its places, and their indices in the arena.
+    // Places of each type, with their indices in the arena.
     let mut types: Vec<(DType, FreePlaces, Vec<usize>)> = Vec::new();
     let mut arena = Vec::new();
     let mut place_of = vec![0; buffers.len()];

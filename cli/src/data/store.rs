@@ -5,7 +5,7 @@ use super::{
     classes::Values,
     decode::{self, Form},
 };
-use crate::output::Progress;
+use crate::{output::Progress, parallel};
 use std::{
     borrow::Cow,
     fs::{self, File},
@@ -166,7 +166,7 @@ pub(super) fn each_file<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync)
 
 /// Applies `work` to 0 … count − 1 on all cores; returns the results in order.
 pub(super) fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(count.max(1));
+    let threads = parallel::cores().min(count.max(1));
     if threads == 1 {
         return (0..count).map(work).collect();
     }

@@ -5,6 +5,7 @@ use crate::{
     device::Device,
     help::{Completed, heading, methods},
     optimizer::Updates,
+    parallel::cores,
     setup::{Chosen, Methods, Seeds, Setup, epochs, steps_of_epochs, threads},
     tasks::{Dataset, LossDivisor, Net, Task},
 };
@@ -21,11 +22,6 @@ const STEPS_BY_DEFAULT: u64 = 400;
 const MAX_JOBS: usize = 256;
 /// Maximum number of runs of the demonstration at a time: with eight it has three rounds.
 const MAX_DEMONSTRATION_JOBS: usize = 8;
-
-/// Returns the number of cores that this process may use.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
 
 /// Reads the number of runs at a time.
 fn jobs(text: &str) -> Result<usize, String> {

@@ -11,17 +11,12 @@ use crate::{
     Failure,
     commands::train::signals::{Signal, Signals},
     output::{self, Progress, layout},
+    parallel,
     record::Record,
 };
 use std::{
-    collections::VecDeque,
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread,
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -49,12 +44,9 @@ pub fn train_all<'a>(
     let progress = Progress::new(runs.iter().map(Run::steps).sum());
     let records: Vec<Option<Record>> = runs.iter().map(|run| finished.result(&run.key)).collect();
     runs.iter().zip(&records).filter(|(_, record)| record.is_some()).for_each(|(run, _)| progress.skip(run.steps()));
-    let missing: VecDeque<usize> = (0..runs.len()).filter(|&i| records[i].is_none()).collect();
-    let missing = Mutex::new(missing);
-    let next = || missing.lock().unwrap_or_else(PoisonError::into_inner);
+    let missing: Vec<usize> = (0..runs.len()).filter(|&i| records[i].is_none()).collect();
     let (mut ordered, shown) = (Ordered { runs: &runs, records, at: 0 }, AtomicUsize::new(0));
     let jobs = parts.iter().map(|part| part.arguments.jobs()).max().unwrap_or(1).min(runs.len());
-    let (sender, receiver) = mpsc::channel();
     // The first in the order of the results counts, so that a message does not depend on the speed of threads.
     let mut failure: Option<(usize, Failure)> = None;
     let mut stop: Option<(usize, Stop)> = None;
@@ -64,47 +56,36 @@ pub fn train_all<'a>(
     };
     let mut last = "the start".to_owned();
     let mut written: Option<Instant> = None;
-    thread::scope(|scope| -> Result<(), Failure> {
-        for _ in 0..jobs {
-            let (sender, runs, progress, signals, shown, next) =
-                (sender.clone(), &runs, &progress, &signals, &shown, &next);
-            scope.spawn(move || {
-                while signals.received().is_none() {
-                    let Some(index) = next().pop_front() else { break };
-                    let ended = runs[index].train(progress, || shown.load(Ordering::Relaxed) == index, signals);
-                    if sender.send((index, ended)).is_err() {
-                        break;
-                    }
+    let work = |at: usize| {
+        // A signal between two runs starts no other.
+        let index = missing[at];
+        let is_shown = || shown.load(Ordering::Relaxed) == index;
+        signals.received().is_none().then(|| runs[index].train(&progress, is_shown, &signals))
+    };
+    ordered.release(results, &progress)?;
+    shown.store(ordered.at, Ordering::Relaxed);
+    parallel::run(missing.len(), jobs, work, |at, ended| {
+        let index = missing[at];
+        match ended {
+            Some(Ok(Ended::Finished(record))) => {
+                finished.push(runs[index].key.clone(), &record)?;
+                last = position(index, record.loss.len() as u64);
+                ordered.records[index] = Some(*record);
+                ordered.release(results, &progress)?;
+                shown.store(ordered.at, Ordering::Relaxed);
+                // The caller writes the last run.
+                if !results.is_complete() && written.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL) {
+                    write(directory, results)?;
+                    written = Some(Instant::now());
                 }
-            });
-        }
-        drop(sender);
-        ordered.release(results, &progress)?;
-        shown.store(ordered.at, Ordering::Relaxed);
-        for (index, ended) in receiver {
-            match ended {
-                Ok(Ended::Finished(record)) => {
-                    finished.push(runs[index].key.clone(), &record)?;
-                    last = position(index, record.loss.len() as u64);
-                    ordered.records[index] = Some(*record);
-                    ordered.release(results, &progress)?;
-                    shown.store(ordered.at, Ordering::Relaxed);
-                    // The caller writes the last run.
-                    if !results.is_complete() && written.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL) {
-                        write(directory, results)?;
-                        written = Some(Instant::now());
-                    }
-                }
-                Ok(Ended::Stopped { signal, step }) => {
-                    first(&mut stop, index, Stop { signal, position: position(index, step) })
-                }
-                Err(error) => first(&mut failure, index, error),
             }
-            if stop.is_some() || failure.is_some() {
-                next().clear();
+            Some(Ok(Ended::Stopped { signal, step })) => {
+                first(&mut stop, index, Stop { signal, position: position(index, step) });
             }
+            Some(Err(error)) => first(&mut failure, index, error),
+            None => {}
         }
-        Ok(())
+        Ok::<_, Failure>(stop.is_none() && failure.is_none())
     })?;
     progress.finish_and_clear();
     ordered.release_all(results, &progress)?;

@@ -34,21 +34,14 @@ use crate::{
     data::{DataOptions, Labelled, Speech},
     machine::Origin,
     output::{self, Progress, layout},
+    parallel,
     setup::{CHAOS, Methods, Seeds, threads},
 };
 use clap::Args;
 use gradscale::Method;
 use results::Results;
 use serde::Serialize;
-use std::{
-    num::NonZero,
-    path::{Path, PathBuf},
-    sync::{
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread,
-};
+use std::path::{Path, PathBuf};
 
 /// Default methods: f32, the common loss scales, an earlier rule of ours, and the current one.
 const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,history=0", "gs"];
@@ -248,7 +241,7 @@ pub fn run(arguments: &Regimes) -> Result<(), Failure> {
     let bar = Progress::new(jobs.iter().map(|job| job.steps).sum());
     let mut results = Results::new(asked, Origin::here(), &name, &regimes);
     let threads = match arguments.threads {
-        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        0 => parallel::cores(),
         threads => threads,
     };
     side_by_side(&jobs, &data, threads, &bar, |rows| {
@@ -273,43 +266,26 @@ fn side_by_side(
     jobs: &[Job<'_>], data: &Data, threads: usize, bar: &Progress,
     mut done: impl FnMut(Vec<Row>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let next = AtomicUsize::new(0);
-    let (sender, receiver) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..threads.min(jobs.len()) {
-            let (next, sender) = (&next, sender.clone());
-            scope.spawn(move || {
-                while let Some((at, job)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, jobs.get(at)?)))
-                {
-                    let (name, method) = &job.method;
-                    let trained = train(job.regime, data, (name, method), job.seed, job.steps, || bar.inc(1));
-                    // After an error the receiver is gone.
-                    if sender.send((at, trained)).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let mut rows: Vec<Option<Row>> = jobs.iter().map(|_| None).collect();
-        let mut from = 0;
-        for (at, trained) in receiver {
-            let row = trained?;
-            bar.set_message(format!("{}, {}, seed {}", row.regime, row.method, row.seed));
-            rows[at] = Some(row);
-            while from < jobs.len() {
-                let name = &jobs[from].regime.name;
-                let to =
-                    jobs[from..].iter().position(|job| job.regime.name != *name).map_or(jobs.len(), |to| from + to);
-                if rows[from..to].iter().any(Option::is_none) {
-                    break;
-                }
-                done(rows[from..to].iter_mut().filter_map(Option::take).collect())?;
-                from = to;
+    let work = |at: usize| {
+        let Job { regime, method: (name, method), seed, steps } = &jobs[at];
+        train(regime, data, (name, method), *seed, *steps, || bar.inc(1))
+    };
+    let mut rows: Vec<Option<Row>> = jobs.iter().map(|_| None).collect();
+    let mut from = 0;
+    parallel::run(jobs.len(), threads, work, |at, trained| {
+        let row = trained?;
+        bar.set_message(format!("{}, {}, seed {}", row.regime, row.method, row.seed));
+        rows[at] = Some(row);
+        while from < jobs.len() {
+            let name = &jobs[from].regime.name;
+            let to = jobs[from..].iter().position(|job| job.regime.name != *name).map_or(jobs.len(), |to| from + to);
+            if rows[from..to].iter().any(Option::is_none) {
+                break;
             }
+            done(rows[from..to].iter_mut().filter_map(Option::take).collect())?;
+            from = to;
         }
-        Ok(())
+        Ok(true)
     })
 }
 

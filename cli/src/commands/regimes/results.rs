@@ -102,21 +102,7 @@ mod tests {
     use crate::commands::regimes::regime::list_regimes;
 
     fn row(regime: &Regime, method: &str, (seed, score): (u64, Option<f64>)) -> Row {
-        Row {
-            regime: regime.name.clone(),
-            method: method.to_owned(),
-            seed,
-            steps: 1,
-            score,
-            higher_is_better: regime.task.higher_is_better(),
-            skipped: 0,
-            finite_skipped: 0,
-            scale: None,
-            repeated: 0,
-            seconds: 0.0,
-            failure: None,
-            exponents: Vec::new(),
-        }
+        Row { score, ..Row::new(regime, method, seed, 1) }
     }
 
     /// Checks the rule of two seeds, also of trainings without a score. Scores are of images classified correctly.

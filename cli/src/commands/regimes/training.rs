@@ -50,6 +50,27 @@ pub struct Row {
     pub exponents: Vec<f32>,
 }
 
+impl Row {
+    /// Creates the row of a training before its first step.
+    pub fn new(regime: &Regime, method: &str, seed: u64, steps: u64) -> Self {
+        Self {
+            regime: regime.name.clone(),
+            method: method.to_owned(),
+            seed,
+            steps,
+            score: None,
+            higher_is_better: regime.task.higher_is_better(),
+            skipped: 0,
+            finite_skipped: 0,
+            scale: None,
+            repeated: 0,
+            seconds: 0.0,
+            failure: None,
+            exponents: Vec::new(),
+        }
+    }
+}
+
 /// Trains the network of a regime, and calls `each` after every step.
 ///
 /// # Errors
@@ -62,21 +83,7 @@ pub fn train(
     // A method that skips for ever shows that by its score.
     let mut trainer = Trainer::new(device, parameters, optimizer, method.clone())?
         .with_options(TrainerOptions::new().with_skip_limit(0));
-    let mut row = Row {
-        regime: regime.name.clone(),
-        method: name.to_owned(),
-        seed,
-        steps,
-        score: None,
-        higher_is_better: regime.task.higher_is_better(),
-        skipped: 0,
-        finite_skipped: 0,
-        scale: None,
-        repeated: 0,
-        seconds: 0.0,
-        failure: None,
-        exponents: Vec::new(),
-    };
+    let mut row = Row::new(regime, name, seed, steps);
     let start = Instant::now();
     for step in 0..steps {
         let conditions = regime.course.at(step, steps, seed);

@@ -51,13 +51,14 @@ pub fn recordings(seed: u64) -> [Vec<Spoken>; 2] {
             let (mut spectra, mut end) = (Vec::with_capacity(frames * BANDS), 0.0);
             for (letter, length) in letters {
                 end += frames as f64 * length / total;
+                let bands: Vec<i32> = (0..BANDS).map(|band| value(seed, letter, band + shift)).collect();
                 // The last end is the number of frames but for rounding errors.
                 while ((spectra.len() / BANDS) as f64) + 0.5 < end {
-                    let band = |band: usize| {
+                    let noisy = |value: &i32| {
                         let noise: i32 = [(); 4].map(|()| random.between(-NOISE, NOISE)).iter().sum();
-                        (value(seed, letter, band + shift) + noise) as f32 / PARTS
+                        (value + noise) as f32 / PARTS
                     };
-                    spectra.extend((0..BANDS).map(band));
+                    spectra.extend(bands.iter().map(noisy));
                 }
             }
             Spoken { name: format!("{}-{i}", WORDS[word]), text: WORDS[word].to_owned(), frames, spectra }
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!([&train, &test].map(Vec::len), COUNTS.map(|count| 10 * count));
         let is_short = |one: &&Spoken| {
             let letters: Vec<u32> = one.text.chars().map(u32::from).collect();
-            // Of the network that keeps every fourth frame.
+            // The network keeps every fourth frame.
             one.frames.div_ceil(4) < Ctc::least_frames(&letters)
         };
         let short: Vec<&Spoken> = train.iter().filter(is_short).collect();
