@@ -58,6 +58,12 @@ cd python/tests
 export GRADSCALE_CACHE=$root/target/python-cache
 PYTHONPATH=$directory/package PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest -q -p no:cacheprovider --durations=5 . ||
     fail "tests of the package"
+# Examples of other libraries run where these are installed. Together they are 0.5 GB, so no option here installs them.
+missing=$("$python" -c "
+import importlib.util, sys
+print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))" \
+    accelerate datasets lightning peft timm torchvision transformers trl)
+[ -z "$missing" ] || echo "skipped: examples of libraries that are not installed; $python -m pip install $missing"
 if ! has torch; then
     echo "skipped: gradscale.torch; pip install torch, or python/test.sh --install"
     echo "PASSED: all but gradscale.torch"

@@ -33,7 +33,7 @@ CHAPTERS = {
         ("Comparison with the paper's algorithm", "docs/guide/paper-comparison.md"),
         ("Migrating from torch.amp", "docs/guide/migrating-from-torch.md"),
         ("The PyTorch package", "docs/guide/pytorch-package.md"),
-        ("Integrations: ggml, tiny-cuda-nn, burn, candle", "docs/guide/integrations.md"),
+        ("Integrations: PyTorch's training libraries, ggml, tiny-cuda-nn, burn, candle", "docs/guide/integrations.md"),
     ],
     "Reference": [
         ("The program", "docs/cli.md"),

@@ -29,16 +29,17 @@ def main(epochs=3):
     y = (x[:, :2] > 0).long() @ torch.tensor([1, 2])
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 32, shuffle=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    scaler = GradScaler(device)  # 2
-    precision = MixedPrecision("16-mixed", device, scaler)  # 3
+    precision = MixedPrecision("16-mixed", device, GradScaler(device))  # 2
     trainer = lightning.Trainer(
-        max_epochs=epochs, plugins=[precision], accelerator=device if device == "cuda" else "cpu", logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        plugins=[precision],  # 3
+        max_epochs=epochs, accelerator=device if device == "cuda" else "cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
     )
     trainer.fit(Classifier(), data)
-    print(f"loss {trainer.callback_metrics['loss']:.4f} after {scaler.scaling.steps} steps")
-    print(scaler.scaling.report())
-    return trainer.callback_metrics["loss"].item(), scaler.scaling
+    scaling = precision.scaler.scaling
+    print(f"loss {trainer.callback_metrics['loss']:.4f} after {scaling.steps} steps")
+    print(scaling.report())
+    return trainer.callback_metrics["loss"].item(), scaling
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -69,9 +70,13 @@ class Steps:
             self._found = found if self._found is None else torch.maximum(self._found, found.to(self._found.device))
         return found
 
-    def guard(self, optimizer):
+    def guard(self, optimizer: torch.optim.Optimizer, *, update: bool = False) -> Callable[[], None]:
         """Lets `optimizer` leave out steps whose gradients are not finite. Fused optimizers do so on the device; others
-        have the host read one number first, as ``torch.amp.GradScaler`` does. Returns a function that ends it."""
+        have the host read one number first, as ``torch.amp.GradScaler`` does. Returns a function that ends it.
+
+        With `update`, each step of the optimizer ends with :meth:`update`. That is for loops in the code of a library, where
+        no line can be added after the step. Of several optimizers that step one after another, only the last gets it.
+        """
         if any(known is optimizer for known, _ in self._optimizers):
             raise ValueError("this optimizer is guarded already")
         if isinstance(optimizer, torch.optim.LBFGS):
@@ -82,7 +87,10 @@ class Steps:
         def step(optimizer, *args, **kwargs):
             if entry not in scaling._optimizers:  # ended, but still wrapped by other code
                 return original(*args, **kwargs)
-            return scaling._step_guarded(optimizer, original, *args, **kwargs)
+            result = scaling._step_guarded(optimizer, original, *args, **kwargs)
+            if update:
+                scaling.update()
+            return result
 
         optimizer.step = types.MethodType(step, optimizer)
         self._optimizers.append(entry)
