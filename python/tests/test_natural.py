@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts/natural"), str(ROOT / "python/examples")]
 import bad_image  # noqa: E402
+import grpo_arithmetic  # noqa: E402
 import loops  # noqa: E402
 import one_bad_image  # noqa: E402
 import rare_reward  # noqa: E402
@@ -150,6 +151,36 @@ def test_the_scale_of_that_simulation_is_that_of_a_grad_scaler():
         assert scale.value == scaler.get_scale(), step
         taken.append(scale.value)
     assert min(taken) < one_in_n.INITIAL < max(taken)
+
+
+def half_right(forward, asked, draw=None):
+    """Problems with right answers, except for every second one."""
+    sums = asked[:, [0, 2]].sum(1) * 10 + asked[:, [1, 3]].sum(1)
+    answers = torch.stack([sums % 10, sums // 10 % 10, sums // 100], 1)
+    answers[::2, 0] = grpo_arithmetic.TOKENS - 1
+    return torch.cat([asked, answers], 1)
+
+
+def test_what_grpo_counts_as_dropped(monkeypatch):
+    monkeypatch.setattr(grpo_arithmetic, "WARM_STEPS", 1)
+    monkeypatch.setattr(grpo_arithmetic, "answered", half_right)
+    # From this scale all steps of a short run overflow.
+    monkeypatch.setitem(grpo_arithmetic.SCALERS, "torch.amp", {"init_scale": 2.0**120})
+    last = {way: list(grpo_arithmetic.train(way, 0, updates=2, every=1))[-1] for way in grpo_arithmetic.WAYS}
+    steps = 2 * grpo_arithmetic.EPOCHS
+    for way, row in last.items():
+        assert (row["update"], row["return"], row["likeliest"], row["empty"]) == (2, 50.0, 50.0, 0), way
+        skipped = steps if way == "torch.amp" else 0
+        assert (row["skipped"], row["dropped"]) == (skipped, 100.0 * skipped / steps), way
+    assert [row["log2_scale"] for row in last.values()] == [16.0, 120.0 - steps, 16.0, None]
+
+
+def test_grpo_without_a_right_answer(monkeypatch):
+    # A model that has seen nothing: no advantage, and no gradient that could be dropped.
+    monkeypatch.setattr(grpo_arithmetic, "WARM_STEPS", 0)
+    monkeypatch.setattr(grpo_arithmetic, "answered", lambda forward, asked, draw=None: torch.cat([asked, torch.full((len(asked), 3), 10)], 1))
+    row, = grpo_arithmetic.train("attach", 0, updates=1)
+    assert (row["return"], row["dropped"], row["skipped"], row["empty"]) == (0.0, 0.0, 0, 1)
 
 
 def test_an_experiment_of_the_gpu_bundle(capsys, monkeypatch):

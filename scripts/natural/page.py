@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes docs/natural.md, a section of docs/science.md, and the first table of results in README.md and python/README.md from
-docs/science/natural.csv.
+docs/science/natural.csv. A section of docs/natural.md is from docs/science/grpo.csv.
 
 usage: scripts/natural/page.py
 """
@@ -11,6 +11,7 @@ import sys
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 sys.path[:0] = [str(FOLDER), str(ROOT / "scripts")]
+import grpo  # noqa: E402
 import paired  # noqa: E402
 import record  # noqa: E402
 
@@ -258,6 +259,8 @@ REINFORCE on a combination lock: five digits of eight, reward 100 if all are rig
 {cures_text(data, "rare_reward")}
 
 <sub>`scripts/natural/record.py --data DATA --only rare_reward`; {rare}.</sub>
+
+{grpo.section(grpo.read_rows())}
 
 ## What else cures it
 

@@ -5,6 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import grpo  # noqa: E402
 import page  # noqa: E402
 import record  # noqa: E402
 
@@ -85,6 +86,30 @@ class Rows(unittest.TestCase):
             self.assertTrue(events)
             for key, found in events.items():
                 self.assertEqual(len(found), 1, (experiment, key, found))
+
+
+class Grpo(unittest.TestCase):
+    @staticmethod
+    def made_up(method, seed, score, dropped):
+        row = dict.fromkeys(grpo.COLUMNS, "1")
+        return {**row, "method": method, "seed": str(seed), "update": "1000", "return": str(score), "dropped": str(dropped)}
+
+    def test_each_run_was_planned_and_is_there_once(self):
+        rows = grpo.read_rows()
+        keys = [(row["method"], row["seed"], row["update"]) for row in rows]
+        self.assertEqual(len(keys), len(set(keys)))
+        self.assertLessEqual({(method, seed) for method, seed, _ in keys}, {(method, str(seed)) for method in grpo.METHODS for seed in range(grpo.SEEDS)})
+        last = str(grpo.read_settings()["UPDATES"])
+        for method in grpo.METHODS:
+            self.assertEqual({row["update"] for row in grpo.last_rows(rows, method).values()} - {last}, set(), method)
+
+    def test_the_section_has_the_paired_difference_and_what_is_missing(self):
+        rows = [self.made_up("f32", seed, 20 + seed, 0) for seed in range(3)] + [self.made_up("attach", seed, 10 + seed, 2.5) for seed in range(3)]
+        text = grpo.section(rows)
+        self.assertIn("-10.0 [-10.0, -10.0], n = 3 | 0.0 | differs |", text)
+        self.assertIn("`gradscale.torch.attach` drops 2.50 % of the reward mass on average, and its return against f32: differs.", text)
+        self.assertIn(f"Planned and not run yet, seeds: {grpo.NAMES['torch.amp']}: 3; {grpo.NAMES['growth:400']}: 3.", text)
+        self.assertIn("No run of a half method is on record.", grpo.section([]))
 
 
 # This check needs nothing to be fetched.
