@@ -43,10 +43,8 @@ if ! have_miri; then
 fi
 
 # Big-endian, so that no result can depend on the order of bytes. (On x86, `libm` also takes its square root from inline
-# assembly, which Miri cannot interpret.) Build scripts of test tools compile some C, which is never linked, so the
-# host's compiler suffices.
+# assembly, which Miri cannot interpret.)
 readonly TARGET=s390x-unknown-linux-gnu
-export TARGET_CC=${TARGET_CC:-cc} TARGET_AR=${TARGET_AR:-ar}
 # Floating point is an interpreter's choice in places (the bits of a NaN), but not in this run.
 export MIRIFLAGS="${MIRIFLAGS--Zmiri-disable-isolation -Zmiri-deterministic-floats}"
 export RUST_BACKTRACE=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the path of a program or test that `cargo test --workspace --profile tested` builds, built if need be. Choosing one
+# Prints the path of a program or test that `./test.sh` builds, built if need be. Choosing one
 # package would choose other features of its dependencies, and build them all once more.
 #
 #   built.sh PACKAGE TARGET             the test or program of that name, or the tests of the library of that name
@@ -13,7 +13,7 @@ if [ "${1-}" = --example ]; then
     command=(cargo build --example "$2")
 fi
 # shellcheck disable=SC2046
-"${command[@]}" --quiet --workspace $(scripts/features.sh) --profile tested --locked --message-format=json | python3 -c '
+"${command[@]}" --quiet $(scripts/packages.sh) $(scripts/features.sh) --profile tested --locked --message-format=json | python3 -c '
 import json, sys
 package, name = sys.argv[1:]
 found = []

@@ -184,7 +184,7 @@ def rows(part, asked):
     import performance_peers as peers
 
     words, usual, quick = BENCH[part]
-    program = build("-p", "gradscale-cpu", "--bench", "cpu")
+    program = build("-p", "gradscale-cpu-benches", "--bench", "cpu")
     many = part in ("gemm", "casts", "conv") or not asked.quick
     for threads in sorted({1, CORES} if many else {1}):
         peers.limit(threads)
@@ -220,7 +220,7 @@ def widest():
 def isa(asked):
     """The same lines by the instruction sets of the machine, in turns."""
     words, usual, quick = BENCH["isa"]
-    program = build("-p", "gradscale-cpu", "--bench", "cpu")
+    program = build("-p", "gradscale-cpu-benches", "--bench", "cpu")
     baseline, *others = instructions()
     with placed(1):
         sides = {name: bench(program, words, 1, name) for name in (baseline, *others)}

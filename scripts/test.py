@@ -149,8 +149,12 @@ MPI = threading.Event()
 def features(*others):
     """Returns the features of all builds, which are the same everywhere, so that nothing is built twice."""
     MPI.wait()
-    found = subprocess.run([ROOT / "scripts/features.sh"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return found.split() + [f"--features={one}" for one in others]
+    return cargo_arguments("scripts/features.sh") + [f"--features={one}" for one in others]
+
+
+def cargo_arguments(script):
+    """Returns what a script prints: arguments of cargo."""
+    return subprocess.run([ROOT / script], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
 
 
 # Running processes. `timeout` takes all children of a job along, but keeps the terminal's Ctrl-C from it.
@@ -314,8 +318,8 @@ class Tests:
 
 def built(*command):
     """Builds programs by a command of cargo, and yields package, target, path and folder of each that is run here."""
-    common = "--quiet", "--workspace", "--profile", "tested", "--locked", "--message-format=json"
-    cargo = ["cargo", *command, *common, *features()]
+    common = "--quiet", "--profile", "tested", "--locked", "--message-format=json"
+    cargo = ["cargo", *command, *common, *cargo_arguments("scripts/packages.sh"), *features()]
     output = subprocess.run(cargo, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     for line in output.stdout.splitlines():
         one = json.loads(line)
@@ -393,8 +397,8 @@ def parts(mode):
     if mode == "--quick":
         return []
     commands = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
-    common = "--quiet", "--workspace", "--profile", "tested", "--locked"
-    examples = "cargo", "test", *common, *features(), "--doc"
+    common = "--quiet", "--profile", "tested", "--locked"
+    examples = "cargo", "test", *common, *cargo_arguments("scripts/packages.sh"), *features(), "--doc"
     jobs = [Job(name, command, tells=command[0].endswith(".sh")) for name, command in commands.items()]
     return [*jobs, Job("examples of the documentation", list(examples))]
 

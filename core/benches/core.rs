@@ -1,6 +1,6 @@
 //! Benchmarks of casts, statistics and decisions, each compared with a baseline in the same run.
 //!
-//! `cargo bench -p gradscale-core`
+//! `cargo bench -p gradscale-core-benches`
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gradscale_core::{

@@ -1,6 +1,6 @@
 //! Products, convolutions and the other operators of a training step.
 //!
-//! `cargo bench -p gradscale-cpu [-- word…]` runs on the best instruction set of the machine, or on the named ones
+//! `cargo bench -p gradscale-cpu-benches [-- word…]` runs on the best instruction set of the machine, or on the named ones
 //! (`portable`, `AVX2`, `AVX-512`, `AMX`, `NEON`). Other words select lines by name. Each figure is the best of many
 //! short runs. Its baseline is measured in the same process, in alternation: the machine's peak with this instruction
 //! set (that of vectors if it has a matrix unit), a copy, and on one thread the `gemm` crate, the `half` crate or a
