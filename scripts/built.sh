@@ -4,16 +4,20 @@
 #
 #   built.sh PACKAGE TARGET             the test or program of that name, or the tests of the library of that name
 #   built.sh --example PACKAGE TARGET   the example of that name
+#
+# GRADSCALE_BUILT names a file with what `cargo test` has said of these programs, as `test.py` builds them: nothing is built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-command=(cargo test --lib --bins --tests --no-run)
+# shellcheck disable=SC2046
+build() { "$@" --quiet $(scripts/packages.sh) $(scripts/features.sh) --profile tested --locked --message-format=json; }
+command=(build cargo test --lib --bins --tests --no-run)
+[ -z "${GRADSCALE_BUILT-}" ] || command=(cat "$GRADSCALE_BUILT")
 if [ "${1-}" = --example ]; then
     shift
     # `cargo test --example` would build the tests within the example, not its main function.
-    command=(cargo build --example "$2")
+    command=(build cargo build --example "$2")
 fi
-# shellcheck disable=SC2046
-"${command[@]}" --quiet $(scripts/packages.sh) $(scripts/features.sh) --profile tested --locked --message-format=json | python3 -c '
+"${command[@]}" | python3 -c '
 import json, sys
 package, name = sys.argv[1:]
 found = []
