@@ -365,7 +365,7 @@ def checks(tests, mode):
     for workspace in ".", "core/firmware", "adapters":
         tests.step(f"format of {workspace}", "cargo", "fmt", "--all", "--check", "--manifest-path", f"{workspace}/Cargo.toml")
     if mode != "--quick":
-        tests.step("documentation", "cargo", "doc", *cargo, "--workspace", "--no-deps", RUSTDOCFLAGS="-Dwarnings")
+        # Meanwhile MPI is installed, if it is to be.
         alone = "-p", "gradscale", "--no-default-features", "--lib"
         tests.step("the engine without a backend", "cargo", "clippy", *cargo, *alone, *strict)
         # What `cargo run` builds.
@@ -373,6 +373,13 @@ def checks(tests, mode):
     # The program with the devices of servers; without these devices it is built for its tests.
     devices = features() if mode == "--quick" else features("gradscale-cli/wgpu,gradscale-cli/cuda")
     tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *devices, *strict)
+    if mode != "--quick":
+        # With the devices and, because of an example, the dependencies of tests, third-party crates have the features that
+        # the lints chose, and are not compiled again. The package for JavaScript is empty here; the program is the only one
+        # whose pages have not the name of a library's.
+        documented = "--exclude", "gradscale-npm", "--lib", "--bin", "gradscale-web-bindgen", "--example", "third_party"
+        pages = "cargo", "doc", *cargo, "--workspace", "--no-deps", *documented, *devices
+        tests.step("documentation", *pages, RUSTDOCFLAGS="-Dwarnings")
 
 
 def programs(tests, mode):
