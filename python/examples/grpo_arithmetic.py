@@ -18,7 +18,10 @@ from gradscale.torch import attach
 #: Arguments of each way's GradScaler. TRL 1.16.0 has the defaults, which accelerate 1.15.0 passes: 2^16, doubled after 2000 steps.
 #: verl has growth_interval=400 for actors in FP16 (its pull request 4036, November 2025), and the other defaults.
 SCALERS = {"f32": {}, "torch.amp": {}, "growth:400": {"growth_interval": 400}}
-WAYS = (*SCALERS, "attach")
+#: Both have a scale for every gradient. By `attach` the optimizer is guarded, and a batch that overflows is skipped. By
+#: `attach:step` such a batch is repeated.
+ATTACHED = ("attach", "attach:step")
+WAYS = (*SCALERS, *ATTACHED)
 #: Tokens: ten digits, and "=" at 10. A problem is "abcd=", its answer three digits, the last digit first.
 TOKENS, PROBLEM, ANSWER = 11, 5, 3
 #: Problems of a batch, answers to each, and the limit of the ratio of probabilities.
@@ -100,7 +103,7 @@ class Counts:
 
     def __init__(self):
         self.reward = self.mass = self.dropped = 0.0
-        self.answers = self.skipped = self.steps = self.empty = 0
+        self.answers = self.skipped = self.empty = 0
 
 
 def train(way, seed, updates=UPDATES, every=250):
@@ -111,9 +114,10 @@ def train(way, seed, updates=UPDATES, every=250):
     optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.0)
     draw, counts = torch.Generator().manual_seed(1000 + seed), Counts()
     test, solutions = problems(1000, torch.Generator().manual_seed(2000 + seed))
-    if way == "attach":
+    if way in ATTACHED:
         scaling = attach(model)
-        scaling.guard(optimizer)
+        if way == "attach":
+            scaling.guard(optimizer)
     else:
         scaler = torch.amp.GradScaler("cpu", **SCALERS[way])  # In f32 too, because it skips steps that are not finite.
 
@@ -131,19 +135,29 @@ def train(way, seed, updates=UPDATES, every=250):
         counts.reward, counts.answers, counts.empty = counts.reward + rewards.sum().item(), counts.answers + len(rewards), counts.empty + (mass == 0)
         with torch.no_grad():
             before = log_likelihoods(forward(tokens), tokens)
-        for _ in range(EPOCHS):
+
+        def loss_of():
             optimizer.zero_grad()
             ratio = (log_likelihoods(forward(tokens), tokens) - before).exp()
-            loss = -torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages).mean()
+            return -torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages).mean()
+
+        def gradients():
+            loss = loss_of()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            return loss
+
+        for _ in range(EPOCHS):
             if way == "attach":
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                gradients()
                 optimizer.step()
-                scaling.update()
+                is_skipped = not scaling.update().stepped
+            elif way == "attach:step":
+                scaling.step(gradients, optimizer)
                 is_skipped = not scaling.outcome.stepped
             else:
                 scale = scaler.get_scale()
-                scaler.scale(loss).backward()
+                scaler.scale(loss_of()).backward()
                 scaler.unscale_(optimizer)
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 scaler.step(optimizer)
@@ -155,7 +169,7 @@ def train(way, seed, updates=UPDATES, every=250):
             likeliest = (answered(forward, test)[:, PROBLEM:] == solutions).all(1).float().mean().item()
             yield {
                 "update": update, "return": 100 * counts.reward / counts.answers, "likeliest": 100 * likeliest,
-                "dropped": 100 * counts.dropped / max(counts.mass, 1e-30), "log2_scale": None if way == "attach" else math.log2(scaler.get_scale()),
+                "dropped": 100 * counts.dropped / max(counts.mass, 1e-30), "log2_scale": None if way in ATTACHED else math.log2(scaler.get_scale()),
                 "skipped": counts.skipped, "empty": counts.empty,
             }
 

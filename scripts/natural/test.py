@@ -107,8 +107,8 @@ class Grpo(unittest.TestCase):
         rows = [self.made_up("f32", seed, 20 + seed, 0) for seed in range(3)] + [self.made_up("attach", seed, 10 + seed, 2.5) for seed in range(3)]
         text = grpo.section(rows)
         self.assertIn("-10.0 [-10.0, -10.0], n = 3 | 0.0 | differs |", text)
-        self.assertIn("`gradscale.torch.attach` drops 2.50 % of the reward mass on average, and its return against f32: differs.", text)
-        self.assertIn(f"Planned and not run yet, seeds: {grpo.NAMES['torch.amp']}: 3; {grpo.NAMES['growth:400']}: 3.", text)
+        self.assertIn(f"{grpo.NAMES['attach']} drops 2.50 % of the reward mass on average, and its return against f32: differs.", text)
+        self.assertIn(f"Planned and not run yet, seeds: {grpo.NAMES['torch.amp']}: 3; {grpo.NAMES['growth:400']}: 3; {grpo.NAMES['attach:step']}: 3.", text)
         self.assertIn("No run of a half method is on record.", grpo.section([]))
 
 
