@@ -2,7 +2,7 @@
 """Builds everything that a run on a machine with a GPU needs, as one folder and one archive. That machine needs only a
 driver.
 
-usage: scripts/gpu_bundle.py FOLDER [--phases PHASE ...] [--arch 90 ...] [--data DIRECTORY] [--quick]
+usage: scripts/gpu_bundle.py FOLDER [--phases PHASE ...] [--arch 90 ...] [--data DIRECTORY] [--packages DIRECTORY] [--quick]
 
 The folder gets the stripped tests, benchmarks and programs that the phases need (scripts/gpu_bundle/phases.tsv), kernels
 compiled ahead of time, the wheel of the Python package, and the data on which phases train. FOLDER.tar.gz is the archive
@@ -11,6 +11,10 @@ docs/gpu and writes docs/gpu.md.
 
 Tests and programs are built in the profile `tested`. CUDA's benchmark times whole steps and the host's share of them, so
 it is built in the profile `measured`, which takes longer; with --quick it is not.
+
+The machine may have PyTorch but not TRL, and no network. --packages takes wheels of what it lacks, for its version of Python:
+`pip download --no-deps --only-binary :all: --python-version 3.12 --dest DIRECTORY trl peft transformers accelerate …`. Those that
+the machine has are used before them.
 """
 import argparse
 import json
@@ -20,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 import nvidia
 
@@ -46,6 +51,7 @@ SCRIPTS = {
     "python:networks": [
         "backend-cuda/benches/cuda/networks.py", "backend-cuda/benches/cuda/peers.py", "backend-cuda/benches/networks.csv",
     ],
+    "python:trl": ["scripts/gpu_bundle/trl_phase.py", "python/examples/trl_sft.py"],
     "python:natural": [
         "scripts/natural/gpu.py", "scripts/natural/loops.py", "scripts/natural/bad_image.py",
         "scripts/natural/short_recordings.py", "scripts/natural/rare_reward.py", "python/examples/one_bad_image.py",
@@ -146,6 +152,16 @@ def add_wheel(folder):
         shutil.copy(ROOT / source, folder / target)
 
 
+def add_packages(folder, directory):
+    """Unpacks wheels for the phase torch-trl, beside which the machine's own packages come first."""
+    wheels = sorted(directory.glob("*.whl"))
+    if not wheels:
+        sys.exit(f"{directory} has no wheels: fetch some with pip download")
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder / "packages")
+
+
 def add_cubins(folder, architectures):
     """Compiles all kernels ahead of time with the compiler of this build."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -163,6 +179,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="no build in the profile measured")
     parser.add_argument("--arch", nargs="+", default=["90"], help="compute capabilities to compile kernels for")
     parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("GRADSCALE_DATA"))
+    parser.add_argument("--packages", type=pathlib.Path, help="wheels of TRL and of what it needs, for the phase torch-trl")
     options = parser.parse_args()
     folder, table = options.folder, phases.load()
     if unknown := set(options.phases or []) - set(table):
@@ -178,6 +195,8 @@ def main():
         add_vulkan(folder)
     if "wheel" in needs:
         add_wheel(folder)
+    if options.packages:
+        add_packages(folder, options.packages)
     for name in sorted(needs & set(SCRIPTS)):
         for source in SCRIPTS[name]:
             shutil.copy(ROOT / source, folder)

@@ -136,6 +136,11 @@ phase_torch_speed() {
     unpack_wheel
     PYTHONPATH=out/site with_clocks python3 torch_cuda.py "${on_cpu[@]}"
 }
+phase_torch_trl() {
+    python_with torch numpy
+    unpack_wheel
+    PYTHONPATH=out/site with_clocks python3 trl_phase.py "${on_cpu[@]}"
+}
 phase_launches() { bin/cuda-bench "${small[@]}" launches; }
 phase_wgpu_tiles() {
     # A software driver may lack cooperative matrices; a GPU that is measured for them must have them.

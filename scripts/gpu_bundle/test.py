@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from unittest import mock
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,6 +24,7 @@ import page
 import phases
 import record
 import sass
+import trl_phase
 
 TABLE = phases.load()
 BENCH = """gemm 2048³: statistics on / off: 500.0 TFLOP/s; 505.0 TFLOP/s; 0.990; 0.030 ms: issue 4 %; took 1.10 of it
@@ -389,7 +391,7 @@ done""")
 
     def test_python_phases_are_rehearsed_on_the_cpu(self):
         self.program("python3", 'echo "$*"')
-        names = ["baseline", "torch-speed", "networks-torch", "peers", "peers-compiled"]
+        names = ["baseline", "torch-speed", "torch-trl", "networks-torch", "peers", "peers-compiled"]
         for words, is_on_cpu in [(["--rehearse"], True), ([], False)]:
             self.run_bundle(*words, *names)
             for name in names:
@@ -447,6 +449,41 @@ done""")
             self.run_bundle("environment", phase)
             self.assertIn(f"not here: no Python with {module} |", self.page())
             self.assertEqual(self.statuses()[phase], 0)
+
+    def test_what_trl_needs_is_named_and_what_is_there_is_trained(self):
+        """Rows of a training that needs no TRL are recorded, and the phase does not count as passed."""
+        rows = {"plain loop, float32": ([2.0, 1.0], None), "plain loop, gradscale": ([2.0, 1.1], mock.Mock(sites=[1, 2], skipped=0))}
+        with_trl = {"SFTTrainer, gradscale": ([2.0, 1.2], mock.Mock(sites=[1], skipped=0))}
+        no_trl = "not here: no Python with trl, so only a plain loop trained a GPT-2 of transformers"
+        for lacking, expected, names in [(["trl"], no_trl, rows), ([], "", rows | with_trl), (["trl", "transformers"], "not here: no Python with transformers", {})]:
+            example = mock.Mock(main=lambda steps: with_trl["SFTTrainer, gradscale"])
+            loop = lambda steps, device, is_scaled: rows[f"plain loop, {'gradscale' if is_scaled else 'float32'}"]
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), mock.patch.object(sys, "argv", ["trl_phase.py", "--device", "cpu"]), \
+                    mock.patch.object(trl_phase, "missing", lambda names: lacking), mock.patch.object(trl_phase, "plain_loop", loop), \
+                    mock.patch.dict(sys.modules, {"torch": mock.Mock(), "trl_sft": example}):
+                trl_phase.main()
+            self.assertTrue(printed.getvalue().startswith(expected), printed.getvalue())
+            found = [row[0] for _, _, table in record.figures("torch-trl", printed.getvalue()) for row in table]
+            self.assertEqual(found, list(names))
+            verdict = record.result("torch-trl", 0, printed.getvalue())
+            self.assertTrue(verdict.startswith("not here: no Python" if lacking else "passed"), verdict)
+
+    def test_a_training_that_did_not_learn_fails(self):
+        for losses, skipped in [([2.0, 1.9], 0), ([2.0, 1.0], 1), ([2.0, float("nan")], 0)]:
+            with contextlib.redirect_stdout(io.StringIO()), mock.patch.dict(sys.modules, {"torch": mock.Mock()}):
+                self.assertFalse(trl_phase.train("some", lambda: (losses, mock.Mock(sites=[], skipped=skipped)), "cpu"))
+
+    def test_packages_that_the_machine_lacks_are_carried(self):
+        wheels = self.folder / "wheels"
+        wheels.mkdir()
+        with zipfile.ZipFile(wheels / "made_up-1-py3-none-any.whl", "w") as archive:
+            archive.writestr("made_up/__init__.py", "VALUE = 3\n")
+        gpu_bundle.add_packages(self.folder, wheels)
+        self.assertEqual((self.folder / "packages/made_up/__init__.py").read_text(), "VALUE = 3\n")
+        (wheels / "made_up-1-py3-none-any.whl").unlink()
+        with self.assertRaisesRegex(SystemExit, "no wheels"):
+            gpu_bundle.add_packages(self.folder, wheels)
 
     def test_tests_that_pytest_would_skip_have_not_passed(self):
         self.program("python3", '[[ "$*" != *is_available* ]] || exit 1')
