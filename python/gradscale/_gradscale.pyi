@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, Sequence, TypedDict
+from typing import Any, Literal, Sequence, TypedDict, final, type_check_only
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "METHOD_SYNTAX", "ROW_WORDS", "VERSION", "Decision", "LossScale", "NoDecisionError", "Outcome", "Rule", "Sites", "Stats",
+    "baselines", "cast_into", "conv_terms", "decode_into", "propose_fixed", "replay", "set_num_threads", "store", "store_site",
+    "width",
+]
 
 VERSION: str
 METHOD_SYNTAX: str
@@ -14,11 +20,12 @@ METHOD_SYNTAX: str
 ROW_WORDS: int
 """Words of a row of statistics: core's 280, the exponent at which its values were seen, and zeros."""
 
-Detail = Literal["none", "counts", "histogram", "moments"]
+_Detail = Literal["none", "counts", "histogram", "moments"]
 
 class NoDecisionError(ValueError):
     """Error of a row that allows no decision: all zero, not finite, or observed in too little detail."""
 
+@final
 class Stats:
     """Statistics row: counts, largest magnitude, histogram and sums of the values of one store in FP16.
 
@@ -38,7 +45,8 @@ class Stats:
         """Returns the row as words, as `Sites.finish` takes them."""
     def merge(self, other: Stats) -> Stats:
         """Returns the row of both sets of values. ValueError if exponent or detail differ."""
-    def __add__(self, other: Stats) -> Stats: ...
+    def __add__(self, other: Stats, /) -> Stats: ...
+    def __radd__(self, other: Stats, /) -> Stats: ...
     @property
     def count(self) -> int:
         """Number of values that the row observed."""
@@ -70,7 +78,7 @@ class Stats:
     def exponent(self) -> int:
         """Exponent at which the values were stored."""
     @property
-    def detail(self) -> Detail:
+    def detail(self) -> _Detail:
         """Level of detail of the row's statistics."""
     @property
     def histogram(self) -> NDArray[np.uint32] | None:
@@ -87,6 +95,7 @@ class Stats:
     def lost_at(self, exponent_delta: int) -> float | None:
         """Returns the share of Σ|u| that flushes at 2^exponent_delta times the scale, within a factor of 2."""
 
+@final
 class Decision:
     """Decision of a site's next exponent from a statistics row."""
 
@@ -100,11 +109,12 @@ class Decision:
     def flushed_predicted(self) -> float:
         """Share of the non-zero values that is expected to flush; NaN where a rule has no model."""
 
+@final
 class Rule:
     """Rule of gradient scaling, without a site's memory: "gs", "gs:paper", "gs:paper-literal", "gs:authors", "amax",
     and their options as `METHOD_SYNTAX` has them."""
 
-    def __init__(self, method: str = "gs") -> None: ...
+    def __new__(cls, method: str = "gs") -> Rule: ...
     @property
     def method(self) -> str: ...
     def decide(self, row: Stats) -> Decision:
@@ -121,6 +131,7 @@ class Rule:
     def decide_concat(self, parts: Sequence[tuple[float, int]], total: Stats) -> Decision:
         """Decides the exponent of the gradient of a tensor that was split, from the rows of its parts."""
 
+@final
 class Outcome:
     """Outcome of a step, or of an attempt at it. True if parameters are to be updated."""
 
@@ -145,6 +156,7 @@ class Outcome:
         three times."""
     def __bool__(self) -> bool: ...
 
+@type_check_only
 class SiteReport(TypedDict):
     name: str
     exponent: int
@@ -154,8 +166,9 @@ class SiteReport(TypedDict):
     overflows: int
     subnormal: float
     log2_amax: float | None
-    detail: Detail
+    detail: _Detail
 
+@type_check_only
 class PastDecision(TypedDict):
     before: int | None
     exponent: int
@@ -166,6 +179,7 @@ class PastDecision(TypedDict):
 def baselines() -> list[tuple[str, str, str]]:
     """Loss scales by the names of who has them: name, the method that it stands for, and what sets it apart."""
 
+@final
 class Sites:
     """Cast sites of a training under one method: names, exponents and decisions of all places where gradients become
     half.
@@ -175,9 +189,9 @@ class Sites:
     longer what was lost.
     """
 
-    def __init__(
-        self, method: str = "gs", names: Sequence[str] = (), *, deferred: bool = False, total_steps: int | None = None
-    ) -> None:
+    def __new__(
+        cls, method: str = "gs", names: Sequence[str] = ..., *, deferred: bool = False, total_steps: int | None = None
+    ) -> Sites:
         """`method`: "gs", "gs:interval=5,gamma=1e-4", "amax:history=16", "dynamic", "fixed:128" …: see `METHOD_SYNTAX`.
         `total_steps`: the length of the training, for an interval that is a part of it
         ("dynamic:interval=steps/20", "torch-20th")."""
@@ -224,14 +238,14 @@ class Sites:
         *,
         order: Sequence[int] | None = None,
         repeatable: bool = False,
-        failed_attempts: int | None = 0,
+        failed_attempts: int | None = ...,
         micro_batches: int = 1,
     ) -> Outcome:
         """Takes the rows of an attempt at a step: uint32 of shape (sites, ROW_WORDS), zeros where nothing was stored.
 
         `found_inf`: some gradient of a parameter is not finite (None: if a row says so). `order`: sites in the order of
         their stores; without it that of their numbers. `repeatable`: the batch can be run again, and `failed_attempts` at it
-        have failed before; None: what is not finite was so before anything was scaled, and no repeat mends it.
+        (default 0) have failed before; None: what is not finite was so before anything was scaled, and no repeat mends it.
         `micro_batches`: micro-batches that the rows have added up.
         """
     def row(self, index: int) -> Stats | None:
@@ -244,16 +258,19 @@ class Sites:
         """Returns a report of each site that has stored."""
     def history(self, index: int) -> list[PastDecision]:
         """Returns the last eight decisions of a site, oldest first."""
+    def __copy__(self) -> Sites: ...
+    def __deepcopy__(self, _memo: Any, /) -> Sites: ...
     def state_dict(self) -> dict[str, Any]:
         """Returns the state for a checkpoint: text and integers."""
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from there, bit for bit, by the method saved. ValueError if a site that is here has another name there;
         nothing has changed then."""
 
+@final
 class LossScale:
     """Loss-scale schedule with its whole state: "fixed:128", "dynamic", "dynamic:10", "delayed", "logmax", "torch" …"""
 
-    def __init__(self, method: str = "dynamic", *, total_steps: int | None = None) -> None:
+    def __new__(cls, method: str = "dynamic", *, total_steps: int | None = None) -> LossScale:
         """Begins the loss scale of a method; `total_steps`: as for `Sites`."""
     @property
     def method(self) -> str: ...
@@ -268,6 +285,7 @@ class LossScale:
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
+@type_check_only
 class ReplayedSite(TypedDict):
     first: int
     last: int
@@ -276,6 +294,7 @@ class ReplayedSite(TypedDict):
     flushed_worst: float
     subnormal: float
 
+@type_check_only
 class Replay(TypedDict):
     method: str
     skipped: int

@@ -17,12 +17,12 @@ pub struct Stats(pub stats::Stats);
 
 #[pymethods]
 impl Stats {
-    /// Computes the row of a flat array `x`, multiplied by 2^(exponent − start).
+    /// Computes the row of a flat array `x`, multiplied by 2^(exponent − from_exponent).
     #[staticmethod]
-    pub fn _of(py: Python<'_>, x: Values<'_>, start: i32, exponent: i32, detail: u32) -> PyResult<Self> {
+    pub fn _of(py: Python<'_>, x: Values<'_>, from_exponent: i32, exponent: i32, detail: u32) -> PyResult<Self> {
         let (cpu, detail) = (cpu()?, words::detail(detail)?);
         let x = x.slice()?;
-        Ok(Self(py.detach(|| cpu.observe(x, start, exponent, detail))))
+        Ok(Self(py.detach(|| cpu.observe(x, from_exponent, exponent, detail))))
     }
 
     /// Creates a row from its words, as `store` and `store_site` write them.
@@ -136,12 +136,12 @@ impl Stats {
         self.0.headroom_above()
     }
 
-    fn flushed_at(&self, k: i32) -> Option<f64> {
-        self.0.flushed_at(k).map(Rate::value)
+    fn flushed_at(&self, exponent_delta: i32) -> Option<f64> {
+        self.0.flushed_at(exponent_delta).map(Rate::value)
     }
 
-    fn lost_at(&self, k: i32) -> Option<f64> {
-        self.0.lost_at(k)
+    fn lost_at(&self, exponent_delta: i32) -> Option<f64> {
+        self.0.lost_at(exponent_delta)
     }
 
     fn __repr__(&self) -> String {

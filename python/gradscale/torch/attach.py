@@ -9,6 +9,7 @@ import functools
 import inspect
 import types
 import weakref
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -17,7 +18,7 @@ from . import compiled
 from .scaling import GradientScaling
 
 
-def attach(model, method="gs", *, dtype=torch.float16, **options):
+def attach(model: torch.nn.Module, method: str = "gs", *, dtype: torch.dtype = torch.float16, **options: Any) -> GradientScaling:
     """Trains `model` in half. Its forward pass runs under autocast, gradients of its activations are halves with an
     exponent for each, and gradients of its weights are f32 and unscaled. Call ``loss.backward()`` as usual, and
     ``update()`` of the returned object after each step of the optimizer. Results of the model are f32.

@@ -19,6 +19,7 @@ so, too, since their results cannot be taken back before autograd has rounded th
 from __future__ import annotations
 
 import functools
+from typing import TypeVar
 
 import torch
 from torch.autograd.function import BackwardCFunction
@@ -27,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import operands, rules, scaled
 
 HALF = torch.float16
+_AnyFunction = TypeVar("_AnyFunction", bound="type[torch.autograd.Function]")
 
 #: Functions that hand gradients on as they are, or run autograd on them; they know nothing of their types.
 _TRANSPARENT = frozenset(
@@ -48,7 +50,7 @@ _LIKE = frozenset(
 )
 
 
-def half_backward(function):
+def half_backward(function: _AnyFunction) -> _AnyFunction:
     """Marks an ``autograd.Function`` whose kernels support only halves, and whose backward is linear in its
     gradients. Its gradients are passed as halves at one exponent, and its results are taken at that exponent. Usable
     as a decorator."""

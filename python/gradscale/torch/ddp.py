@@ -6,6 +6,8 @@ Every rank sends parts of its gradients to those that add them, in f32, and gets
 of ranks, and half of the bytes. All ranks decide the same exponents, from the rows of all, and have the same bits after it.
 """
 
+from typing import Optional
+
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -19,9 +21,10 @@ _LIGHT = 16
 class ScaledFp16State:
     """State of the hook: exponents by parameter. `bytes_sent` counts the bytes that this rank has sent."""
 
-    def __init__(self, method="gs", group=None):
-        self.method, self.group = method, group
-        self.bytes_sent = 0
+    def __init__(self, method: str = "gs", group: Optional[dist.ProcessGroup] = None) -> None:
+        self.method: str = method
+        self.group: Optional[dist.ProcessGroup] = group
+        self.bytes_sent: int = 0
         self._buckets = {}
 
     def _bucket(self, bucket):

@@ -22,10 +22,12 @@ import contextlib
 import copy
 import dataclasses
 import math
+import os
 import random
 import sys
 import textwrap
 import weakref
+from typing import Any, Callable
 
 import numpy as np
 import torch
@@ -69,13 +71,13 @@ class Values:
     nonzero: int
     non_finite: int
     amax: float
-    casts: dict
+    casts: dict[str, dict[str, CastCounts]]
 
-    def share(self, format, scale, kind="flushed"):
+    def share(self, format: str, scale: str, kind: str = "flushed") -> float:
         """Returns the share of the non-zero values that is flushed, or that overflows (``"overflowed"``)."""
         return getattr(self.casts[format][scale], kind) / self.nonzero if self.nonzero else 0.0
 
-    def worst(self):
+    def worst(self) -> float:
         """Returns the largest share that FP16 loses at one of the loss scales."""
         return max(self.share("fp16", scale) + self.share("fp16", scale, "overflowed") for scale in self.casts["fp16"])
 
@@ -107,16 +109,16 @@ class Diagnosis:
     """
 
     loss: float
-    layers: tuple
-    parameters: dict
-    scales: dict
+    layers: tuple[Layer, ...]
+    parameters: dict[str, Values]
+    scales: dict[str, float]
     window: Window | None
     window_error: str | None
     overflows_forward: str | None
     forward_error: str | None
     recommendation: str
 
-    def total(self, format, scale, parameters=False):
+    def total(self, format: str, scale: str, parameters: bool = False) -> tuple[CastCounts, int]:
         """Returns the :class:`CastCounts` of all gradients of layers' outputs, or of parameters, and their non-zero values."""
         values = self.parameters.values() if parameters else [layer.gradient for layer in self.layers if layer.gradient]
         counts = [each.casts[format][scale] for each in values]
@@ -157,7 +159,7 @@ class Diagnosis:
         if "running" in self.scales:
             yield f"run: the running loss scale, {power(self.scales['running'])}"
 
-    def forward(self):
+    def forward(self) -> str:
         """Returns a sentence about the forward pass in half."""
         largest = max(self.layers, key=lambda layer: layer.output_amax, default=None)
         size = f"the largest value in float32 is {power(largest.output_amax)}, at {largest.name}" if largest else "no layer has an output"
@@ -182,7 +184,7 @@ class Diagnosis:
     def _name_width(self):
         return TEXT_WIDTH - 8 - 2 * COLUMN_WIDTH * len(self.scales)
 
-    def save(self, path):
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a page with all layers: one HTML file without scripts, which loads nothing. A file that is there already is
         replaced only if it is such a page, else this raises FileExistsError."""
         diagnosis_page.save(self, path)
@@ -211,7 +213,10 @@ def _wrapped(text):
     return textwrap.wrap(text, TEXT_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def diagnose(model, loss_fn, batch, *, scale=None, window=True):
+def diagnose(
+    model: torch.nn.Module, loss_fn: Callable[[Any, Any], torch.Tensor], batch: Any, *,
+    scale: float | torch.amp.GradScaler | None = None, window: bool = True,
+) -> Diagnosis:
     """Diagnoses what FP16 (and E5M2, E4M3) would lose of the gradients of a batch, and what to do about it.
 
     `model` may train in float32, in bfloat16, under autocast, or attached. `loss_fn(model, batch)` computes the loss, which

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import abc, defaultdict
+from typing import Any, overload
 
 import torch
 from torch.amp.grad_scaler import _refresh_per_optimizer_state
@@ -27,15 +28,24 @@ class GradScaler(torch.amp.GradScaler):
     """
 
     def __init__(
-        self, device="cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, enabled=True,
-        *, method="gs", model=None, deferred=None, max_consecutive_skips=50,
-    ):
+        self, device: str = "cuda", init_scale: float = 2.0**16, growth_factor: float = 2.0, backoff_factor: float = 0.5,
+        growth_interval: int = 2000, enabled: bool = True, *, method: str = "gs", model: torch.nn.Module | None = None,
+        deferred: bool | None = None, max_consecutive_skips: int = 50,
+    ) -> None:
         super().__init__(device, 1.0, growth_factor, backoff_factor, growth_interval, enabled)
         self._loss_scale = float(init_scale)
-        self.scaling = GradientScaling(method, deferred=deferred, max_consecutive_skips=max_consecutive_skips)
+        self.scaling: GradientScaling = GradientScaling(method, deferred=deferred, max_consecutive_skips=max_consecutive_skips)
         if model is not None:
             self.scaling._name_parameters(model)
 
+    @overload
+    def scale(self, outputs: torch.Tensor) -> torch.Tensor: ...
+    @overload
+    def scale(self, outputs: list[torch.Tensor]) -> list[torch.Tensor]: ...
+    @overload
+    def scale(self, outputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]: ...
+    @overload
+    def scale(self, outputs: abc.Iterable[torch.Tensor]) -> abc.Iterable[torch.Tensor]: ...
     def scale(self, outputs):
         """Returns the outputs unchanged; their gradients are scaled from here on, each as it needs."""
         if not self._enabled:
@@ -49,7 +59,7 @@ class GradScaler(torch.amp.GradScaler):
             return type(outputs)(each) if isinstance(outputs, (list, tuple)) else each
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
-    def update(self, new_scale=None):
+    def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """Ends a step: the exponents of the next step are decided from its statistics. `new_scale` has no effect."""
         if not self._enabled:
             return
@@ -64,7 +74,7 @@ class GradScaler(torch.amp.GradScaler):
         self.scaling.update()
         self._per_optimizer_states = defaultdict(_refresh_per_optimizer_state)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Returns a state with the keys of ``torch.amp.GradScaler``, and ``"gradscale"``. ``"scale"`` is a loss scale
         with which torch's can go on."""
         state = super().state_dict()
@@ -81,7 +91,7 @@ class GradScaler(torch.amp.GradScaler):
             return self._loss_scale
         return 2.0 ** min(max(HALF_EXPONENT - HEADROOM - math.ceil(max(largest)), 0), MAX_LOSS_EXPONENT)
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state that this class or ``torch.amp.GradScaler`` has saved. The scale of the latter is ignored."""
         if not self._enabled:
             return

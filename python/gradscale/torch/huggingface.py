@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import warnings
+from typing import Any
 
 import torch
 
@@ -32,8 +33,8 @@ class GradientScalingCallback(TrainerCallback, ExportableState):
     is resumed with another number of ranks begins with the states that are there, in their order.
     """
 
-    def __init__(self, scaling=None):
-        self.scaling = scaling
+    def __init__(self, scaling: GradientScaling | None = None) -> None:
+        self.scaling: GradientScaling | None = scaling
         #: The epoch of `scaling` at which the states of all ranks were gathered, and these states.
         self._gathered = None, []
 
@@ -75,7 +76,7 @@ class GradientScalingCallback(TrainerCallback, ExportableState):
         if ranks.several() and self._gathered[0] != self.scaling._epoch:
             self._gathered = self.scaling._epoch, ranks.all_gather(_encoded(self.scaling.state_dict()))
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Returns the state that the Trainer writes with a checkpoint, as JSON."""
         attributes = {"scaling": _encoded(self.scaling.state_dict())}
         epoch, texts = self._gathered

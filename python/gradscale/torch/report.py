@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from .. import _gradscale
+    from .scaling import GradientScaling
 
 
 class Report:
@@ -17,14 +22,16 @@ class Report:
     cures, and how often ±∞ or NaN arrived there from the forward pass.
     """
 
-    def __init__(self, scaling):
-        self.method = scaling.method
-        self.steps, self.repeats, self.skipped = scaling.steps, scaling.repeats, scaling.skipped
-        self.outcome = scaling.outcome
-        self.non_finite = {name: dict(kinds) for name, kinds in scaling._blamed.items()}
-        self.sites = scaling.sites.report()
+    def __init__(self, scaling: GradientScaling) -> None:
+        self.method: str = scaling.method
+        self.steps: int = scaling.steps
+        self.repeats: int = scaling.repeats
+        self.skipped: int = scaling.skipped
+        self.outcome: _gradscale.Outcome | None = scaling.outcome
+        self.non_finite: dict[str, dict[str, int]] = {name: dict(kinds) for name, kinds in scaling._blamed.items()}
+        self.sites: list[_gradscale.SiteReport] = scaling.sites.report()
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [
             f"{self.method}: {len(self.sites)} sites, {self.steps} steps, {self.repeats} repeats, {self.skipped} skipped",
             f"{'site':40} {'scale':>8} {'flushed':>9} {'subnormal':>9} {'largest':>9} {'overflows':>9}  limited by",
@@ -44,13 +51,13 @@ class Report:
     def _repr_html_(self):
         return self.to_pandas().to_html()
 
-    def to_pandas(self):
+    def to_pandas(self) -> Any:
         """Returns the sites as a ``pandas.DataFrame``, by name."""
         import pandas
 
         return pandas.DataFrame(self.sites).set_index("name") if self.sites else pandas.DataFrame()
 
-    def to_tensorboard(self, writer, step=None):
+    def to_tensorboard(self, writer: Any, step: int | None = None) -> None:
         """Writes scales and shares with a ``torch.utils.tensorboard.SummaryWriter``."""
         step = self.steps if step is None else step
         for site in self.sites:
@@ -67,7 +74,7 @@ def _share(value):
     return "-" if value is None else f"{100 * value:.3f}%"
 
 
-def find_non_finite_layer(model, *args, **kwargs):
+def find_non_finite_layer(model: torch.nn.Module, *args: Any, **kwargs: Any) -> str | None:
     """Returns the name of the first layer of `model` whose results are not finite although its inputs are;
     ``"input"`` if the inputs are not; None if everything is finite. Runs the forward pass once, and reads a number
     after each layer. Use it if a report shows that NaN or ±∞ arrived, which no scale cures. Running statistics do

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from . import operands, rules
@@ -139,11 +141,11 @@ class ScaledTensor(torch.Tensor):
 
     # Everything that leaves PyTorch's operators is the gradient itself, in f32.
 
-    def numpy(self, *args, **kwargs):
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the true gradient as a NumPy array in f32."""
         return self.unscaled().numpy(*args, **kwargs)
 
-    def tolist(self):
+    def tolist(self) -> Any:
         """Returns the true gradient as nested lists of numbers."""
         return self.unscaled().tolist()
 
@@ -159,11 +161,11 @@ class ScaledTensor(torch.Tensor):
     def __reduce_ex__(self, protocol):
         return self.unscaled().__reduce_ex__(protocol)
 
-    def data_ptr(self):
+    def data_ptr(self) -> int:
         """Raises an error, because a scaled gradient has no memory of its own."""
         raise RuntimeError("a scaled gradient has no memory that can be addressed: use g.unscaled(), a float32 tensor")
 
-    def untyped_storage(self):
+    def untyped_storage(self) -> Any:
         """Raises an error, because a scaled gradient has no memory of its own."""
         self.data_ptr()
 

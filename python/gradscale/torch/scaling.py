@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import warnings
 import weakref
+from typing import Any, Callable
 
 import numpy as np
 import torch
@@ -64,16 +66,20 @@ class GradientScaling(Steps):
     After `max_consecutive_skips` steps in a row that were skipped, training stops with an error; 0 never stops.
     """
 
-    def __init__(self, method="gs", *, deferred=None, max_consecutive_skips=50):
+    def __init__(self, method: str = "gs", *, deferred: bool | None = None, max_consecutive_skips: int = 50) -> None:
         #: True if decisions need the operands of a gradient, besides its values.
         self._uses_operands = self._check(method, deferred)
         self._rule = _gradscale.Rule(method) if self._uses_operands else None
-        self.method = method
+        self.method: str = method
         self._epoch = 0
         self._stores = None
         self._names = graph.Names(self._label, self._track)
-        self.outcome = None
-        self.steps = self.repeats = self.skipped = 0
+        #: How the last step ended that was decided; None before the first.
+        self.outcome: _gradscale.Outcome | None = None
+        #: Numbers of steps, of batches that ran again in them, and of steps that were skipped.
+        self.steps: int = 0
+        self.repeats: int = 0
+        self.skipped: int = 0
         self._deferred, self._limit, self._in_a_row = deferred, max_consecutive_skips, 0
         self._sites = None
         self._slots, self._shared = {}, set()
@@ -113,7 +119,7 @@ class GradientScaling(Steps):
     # Sites
 
     @property
-    def sites(self):
+    def sites(self) -> _gradscale.Sites:
         """Returns the sites: names, exponents, rows and decisions (``gradscale.Sites``)."""
         if self._sites is not None:
             return self._sites
@@ -244,14 +250,14 @@ class GradientScaling(Steps):
 
     # Passes
 
-    def backward(self, loss, **arguments):
+    def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
         """Runs ``loss.backward()`` with scaled gradients.
 
         The model may be any that ran under ``torch.autocast(…, torch.float16)``.
         """
         self.scale(loss).backward(**arguments)
 
-    def scale(self, x):
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
         """Returns a copy of `x`. From it on, the backward pass scales gradients."""
         return self._enter(x, x.dtype)
 
@@ -411,7 +417,7 @@ class GradientScaling(Steps):
 
     # Models
 
-    def attach(self, model, *, dtype=torch.float16):
+    def attach(self, model: torch.nn.Module, *, dtype: torch.dtype = torch.float16) -> None:
         """Lets a model train in half: see :func:`gradscale.torch.attach`. Several models may share their scales' rule."""
         from .attach import InF32, Scaled
 
@@ -442,7 +448,7 @@ class GradientScaling(Steps):
         self._forwards = [reference for reference in self._forwards if reference() is not None]
         self._forwards.append(weakref.ref(forward))
 
-    def detach(self):
+    def detach(self) -> None:
         """Gives models and optimizers back as they were. Gradients that are there stay."""
         for undo in reversed(self._undo):
             undo()
@@ -454,11 +460,11 @@ class GradientScaling(Steps):
 
     # Reports
 
-    def report(self):
+    def report(self) -> Report:
         """Returns a report of all sites and steps, which can be printed or converted for pandas or TensorBoard."""
         return Report(self)
 
-    def start_trace(self, path):
+    def start_trace(self, path: str | os.PathLike[str]) -> Callable[[], None]:
         """Records the statistics of every site in every later step in a new file, as JSON lines, in the format of
         ``gradscale train --trace``. ``gradscale report`` writes a page from it, and ``gradscale.replay`` and
         ``gradscale replay`` evaluate it under another method. Takes about half a kilobyte per site and step. Returns

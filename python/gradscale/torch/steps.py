@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable
+from typing import Any, Callable, Mapping, TypeVar
 
 import numpy as np
 import torch
 
 from .. import _gradscale
 from . import graph, ranks
+
+
+_Loss = TypeVar("_Loss")
 
 
 class TooManySkipsError(RuntimeError):
@@ -156,7 +159,7 @@ class Steps:
         except _NotFinite:
             return losses[0]
 
-    def update(self):
+    def update(self) -> _gradscale.Outcome | None:
         """Ends a step: takes its rows, and decides the exponents of the next. Returns how it ended; where rows are read
         late, how the step before ended. Warns once, if gradients were computed of which none was scaled."""
         self._guarded.clear()
@@ -213,7 +216,7 @@ class Steps:
                     f" {type(model).__name__} were called outside its forward"
                 )
 
-    def step(self, closure, *optimizers):
+    def step(self, closure: Callable[[], _Loss], *optimizers: torch.optim.Optimizer) -> _Loss:
         """Runs `closure`, which clears gradients, computes a loss, calls backward and returns the loss; then steps the
         `optimizers`, or those that are guarded. If something overflowed at a site, nothing has changed yet, and the closure
         runs again, with the same random numbers and running statistics: every site then decides from the batch's own
@@ -380,7 +383,7 @@ class Steps:
         """Returns True if compiled graphs may run kernels for AVX-512."""
         return self._device.type == "cpu" and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Returns the state for a checkpoint, from which a training goes on with the same bits: names, exponents and
         memory of all sites, and rows in transfer."""
         if self._loaded is not None:  # No gradient has come since.
@@ -396,7 +399,7 @@ class Steps:
             state["flight"] = {"rows": rows.tobytes(), "found": found, "order": order, "micro": micro}
         return state
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state that ``state_dict`` returned, before the first step or in the middle of a training of
         the same network. Between ``backward()`` and ``update()`` the stores of the current step are discarded, so
         that ``update()`` decides nothing."""

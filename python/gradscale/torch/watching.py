@@ -32,7 +32,7 @@ class LossScaleWarning(UserWarning):
     """Warning that a loss scale is too small: see :func:`watch`."""
 
 
-def watch(scaler):
+def watch(scaler: torch.amp.GradScaler) -> Watch:
     """Warns once when the loss scale of a ``torch.amp.GradScaler`` has fallen below 2^-10, and once when it flushes more
     than 1 % of the gradients of weights, with the reason. Call it once, before the loop. Returns a :class:`Watch`, whose
     ``stop()`` ends it.
@@ -76,16 +76,16 @@ class Watch:
     """Watch over a loss scale. `updates` counts calls of ``update``, `non_finite` batches that were not finite, and `grew`
     how often the scale grew."""
 
-    def __init__(self, scaler):
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
         self._scaler = scaler
-        self.updates = 0
+        self.updates: int = 0
         self._bad = self._bad_in_a_row = self._grew = 0
         self._warned, self._unscaled = set(), 0
         self._own = {name: scaler.__dict__[name] for name in ("unscale_", "update") if name in scaler.__dict__}
         for name in ("unscale_", "update"):
             scaler.__dict__[name] = _Method(self, name, getattr(scaler, name))
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends the watch, and gives the scaler its methods back."""
         for name in ("unscale_", "update"):
             method = self._scaler.__dict__.get(name)
@@ -95,17 +95,17 @@ class Watch:
                     self._scaler.__dict__[name] = self._own[name]
 
     @property
-    def non_finite(self):
+    def non_finite(self) -> int:
         """Returns the number of batches that were not finite."""
         return int(self._bad)
 
     @property
-    def grew(self):
+    def grew(self) -> int:
         """Returns how often the scale grew."""
         return int(self._grew)
 
     @property
-    def scale(self):
+    def scale(self) -> float:
         """Returns the loss scale."""
         return float(self._scaler.get_scale())
 

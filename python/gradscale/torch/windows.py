@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+from typing import Any, Callable
 
 import torch
 
@@ -53,7 +54,7 @@ class Place:
     above: int
 
     @property
-    def is_inside(self):
+    def is_inside(self) -> bool:
         """Returns True if this scale keeps all gradients."""
         return self.below >= 0 and self.above >= 0
 
@@ -79,11 +80,11 @@ class ScaleWindow:
     overflowed: str | None
 
     @property
-    def bits(self):
+    def bits(self) -> int:
         """Returns the width of the window of loss scales in binades."""
         return 0 if self.low is None else self.high - self.low
 
-    def place(self, scale):
+    def place(self, scale: float) -> Place | None:
         """Returns the :class:`Place` of a loss scale, or None where no scale serves."""
         if self.low is None:
             return None
@@ -110,27 +111,27 @@ class Window:
 
     half: ScaleWindow
     f32: ScaleWindow
-    errors: dict
-    left_out: tuple
+    errors: dict[str, float]
+    left_out: tuple[str, ...]
     scale: float | None = None
 
     @property
-    def low(self):
+    def low(self) -> int | None:
         """Returns the exponent of the smallest scale in the window, or None."""
         return self.half.low
 
     @property
-    def high(self):
+    def high(self) -> int:
         """Returns the exponent of the first scale that overflows."""
         return self.half.high
 
     @property
-    def bits(self):
+    def bits(self) -> int:
         """Returns the width of the window of loss scales in binades."""
         return self.half.bits
 
     @property
-    def places(self):
+    def places(self) -> dict[str, Place | None]:
         """Returns the places of the loss scales of libraries, and of the running one."""
         return {name: self.half.place(scale) for name, scale in self._scales().items()}
 
@@ -152,7 +153,9 @@ class Window:
         return "\n".join(lines)
 
 
-def measure_window(model, loss_fn, batch, *, scale=None):
+def measure_window(
+    model: torch.nn.Module, loss_fn: Callable[[Any, Any], torch.Tensor], batch: Any, *, scale: float | None = None
+) -> Window:
     """Measures at which loss scales every parameter gradient of a batch is as accurate as with per-tensor scales.
 
     `loss_fn(model, batch)` computes the loss, which has one element. `scale` is a running loss scale to be placed, for example
