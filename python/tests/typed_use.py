@@ -32,7 +32,7 @@ def decide(gradient: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
 def train(model: torch.nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     scaling: scaled.GradientScaling = scaled.attach(model, "gs", max_consecutive_skips=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    unguard: Callable[[], None] = scaling.guard(optimizer)
+    unguard: Callable[[], None] = scaling.guard(optimizer, update=False)
     end: Callable[[], None] = scaling.start_trace("run.jsonl")
     for x, y in batches:
         loss: torch.Tensor = torch.nn.functional.cross_entropy(model(x), y)
