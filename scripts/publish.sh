@@ -134,6 +134,6 @@ if [ -n "$publish" ]; then
     cargo publish --workspace --locked
     # Their dependencies among our crates must be on the registry before they can be packed.
     cargo publish --workspace --locked --manifest-path adapters/Cargo.toml
-    echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of python/ and cli/"
+    echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of scripts/wheels.sh and cli/"
 fi
 verdict "$(echo "$crates" | wc -w) crates, the npm package and the wheel are ready"

@@ -90,6 +90,7 @@ EXHAUSTIVE = {
     "adapters": ["adapters/test.sh"],
     "publishing": ["scripts/publish.sh"],
     "starter": ["scripts/starter.sh", "--all"],
+    "wheels": ["scripts/wheels.sh"],
 }
 
 # Property that only this part proves, for the table in docs/test-times.md.
@@ -122,6 +123,7 @@ PROVES = {
     "browser": "a browser's compiler takes every kernel of wgpu; what the page says where something is missing",
     "adapters": "burn's and candle's gradients in FP16; two towers that train with scales alone",
     "publishing": "metadata of every crate, licences; with --all each packs and verifies, and the program's wheel installs",
+    "wheels": "wheels for x86-64 and AArch64 install without Rust on CPython 3.9 to 3.14; the sources build",
     "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
