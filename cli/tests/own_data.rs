@@ -156,12 +156,19 @@ fn images_too_small_for_the_network_say_what_to_do() {
         let (code, _, error) = gradscale(at, arguments);
         let least = error.split("at least ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
         let least = least.unwrap_or_else(|| panic!("{arguments}: {error}"));
-        let words =
-            format!("which takes images of at least {least} × {least}; --size {least}x{least} enlarges all images\n");
+        let words = format!(
+            "which takes images of at least {least} × {least}; --size {least}x{least} enlarges images that are PNG or \
+             JPEG files\n"
+        );
         assert!(code == Some(2) && error.lines().count() == 1 && error.ends_with(&words), "{arguments}: {error}");
         assert!(error.contains(" × ") && error.contains(" (rows × columns) is too small for "), "{error}");
         least
     };
+    // Made-up digits have one size, which no option changes.
+    let refusal = "gradscale: synthetic: 28 × 28 (rows × columns) is too small for vgg-16, which takes images of at least 32 × 32; \
+                   made-up images have one size; --data reads yours\n";
+    let (code, _, error) = gradscale(at, "train --network vgg-16 --size 32x32 --iters 1 --out vgg");
+    assert_eq!((code, error.as_str()), (Some(2), refusal));
     for network in ["segnet-basic", "segnet"] {
         let train = format!("{train} --network {network} --out {network}");
         refused(at, &train, "tiny/images/0.png: 3 × 5 (rows × columns) is too small for");

@@ -258,14 +258,18 @@ impl dyn Dataset + '_ {
         let takes = |side: usize| kind.takes_size(network, [side, side, self.channels()]);
         let mut sides = (height.min(width) + 1..=SAFE_SIDE).map(|side| takes(side).map(|takes| (side, takes)));
         let least = sides.find_map(|side| side.map(|(side, takes)| takes.then_some(side)).transpose()).transpose()?;
-        let place =
-            self.notes().first.as_ref().map_or_else(|| self.name().to_owned(), |path| path.display().to_string());
+        let first = self.notes().first.as_ref();
+        let place = first.map_or_else(|| self.name().to_owned(), |path| path.display().to_string());
         let least = least.unwrap_or(SAFE_SIDE);
         let cause = format!(
             "{height} × {width} (rows × columns) is too small for {}, which takes images of at least {least} × {least}",
             network.net
         );
-        Err(Failure::at(place, cause).hint(&format!("--size {least}x{least} enlarges all images")))
+        let hint = match first {
+            Some(_) => format!("--size {least}x{least} enlarges images that are PNG or JPEG files"),
+            None => "made-up images have one size; --data reads yours".to_owned(),
+        };
+        Err(Failure::at(place, cause).hint(&hint))
     }
 }
 
