@@ -73,10 +73,7 @@ def busy(process="self"):
 
 def trained(workload, data):
     """Options of a network as docs/workloads.md trains it, without the number of steps."""
-    words = list(workload.options)
-    if "--iters" in words:
-        del words[(at := words.index("--iters")):at + 2]
-    return ["--network", workload.network, "--data", data / workload.data, *words]
+    return ["--data", data / workload.data, *workload.options]
 
 
 def speed(workload, asked):

@@ -4,11 +4,14 @@ import sys
 import unittest
 
 import claims
+import layer_scales
 import master_weights
 import predicted
 import regimes
-import ssd_scales
+import study
 import table3
+import workloads
+from study import Study
 
 
 class Claims(unittest.TestCase):
@@ -18,11 +21,11 @@ class Claims(unittest.TestCase):
     def test_figures_are_read(self):
         self.assertRegex(claims.science("fp16", "mIoU %"), r"^\d+\.\d ± \d+\.\d$")
         self.assertRegex(claims.gpu("segnet step: scaling on / off"), r"^\d\.\d+$")
-        self.assertIn("would have been seen", claims.observed("ResNet-18"))
+        self.assertTrue(claims.observed("ResNet-18: all within 0.7 points, gs"))
 
     def test_a_figure_that_is_not_there_stops(self):
         for wrong in (lambda: claims.science("fp17", "mIoU %"), lambda: claims.science("fp16", "mAP %"), lambda: claims.gpu("nothing"),
-                      lambda: claims.table_rows("docs/science.md", "1 × 1"), lambda: claims.natural_score("bad_image", "none")):
+                      lambda: claims.table_rows("docs/science.md", "Table 4"), lambda: claims.natural_score("bad_image", "none")):
             with self.assertRaises(KeyError):
                 wrong()
 
@@ -40,10 +43,29 @@ def rows(differences, method="gs:authors", baseline="zhao"):
 
 class Studies(unittest.TestCase):
     def test_sections_are_those_of_the_records(self):
-        for study in (table3, master_weights):
-            text = study.STUDY.page.read_text()
-            self.assertEqual(text.count(study.STUDY.marks[0]), 1)
-            self.assertEqual(text, study.STUDY.between_marks(text, study.section(study.STUDY.shown_rows())), f"run scripts/{study.STUDY.name}.py")
+        for one in (table3, master_weights):
+            text = one.STUDY.page.read_text()
+            self.assertEqual(text.count(one.STUDY.marks[0]), 1)
+            self.assertEqual(text, one.STUDY.between_marks(text, one.section(one.STUDY.shown_rows())), f"run scripts/{one.STUDY.name}.py")
+
+    def test_workloads_are_those_of_the_records(self):
+        self.assertEqual((claims.ROOT / "docs/workloads.md").read_text(), workloads.render(), "run scripts/workloads.py")
+
+    def test_seeds_of_methods_beside_the_question(self):
+        some, trained = Study("x", "docs/science.md", "", [], 9, ["a", "b"], [], [("miou", "mIoU")], ["b"]), []
+        some.read_rows = lambda: [{"method": "a", "seed": "0", "steps": "9"}]
+        some.train = lambda data, results, program, method, seed, steps: trained.append((method, seed))
+        some.train_missing(None, None, None, some.methods, 5, 9)
+        self.assertEqual(trained, [("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3), ("a", 4)])
+
+    def test_shares_of_the_last_histogram(self):
+        site = lambda zeros, flushed, counts: {"iteration": [0, 5], "zeros": [.9, zeros], "gamma_measured": [.9, flushed],
+                                               "histogram": {"iteration": 5, "counts": counts}}
+        # 100 that are not zero, of which 10 become zero, beside 100 zeros; 300, of which 30 do, beside none.
+        flushed, zeros = study.last_shares([site(.5, .1, [40, 60]), site(0, .1, [300]), {"histogram": None}])
+        self.assertAlmostEqual(flushed, 10)
+        self.assertAlmostEqual(zeros, 20)
+        self.assertEqual(study.last_shares([]), (None, None))
 
     def test_each_answer(self):
         for differences, answer in [([1.3, 1.4, 1.2, 1.3], "*reproduced*"), ([.1, -.1, .05, 0], "*refuted here*"), ([-2, -2.1, -1.9, -2], "*refuted here*"),
@@ -62,7 +84,7 @@ class Studies(unittest.TestCase):
         self.assertEqual((pairs.pairs, pairs.mean, mean), (2, 2.5, 20.0))
 
     def test_the_longest_runs_are_shown(self):
-        study = table3.Study("x", "docs/science.md", "", [], 9, ["a", "b"], [], [("miou", "mIoU")])
+        study = Study("x", "docs/science.md", "", [], 9, ["a", "b"], [], [("miou", "mIoU")])
         of = lambda method, seed, steps: {"method": method, "seed": str(seed), "steps": str(steps)}
         study.read_rows = lambda: [of("a", 0, 60), of("a", 1, 60), of("b", 0, 60), of("a", 0, 250)]
         self.assertEqual({row["steps"] for row in study.shown_rows()}, {"60"})
@@ -72,11 +94,13 @@ class Studies(unittest.TestCase):
         self.assertEqual(study.shown_rows(), [])
 
     def test_a_row_of_what_the_program_writes(self):
-        run = {"method": "gs", "seed": 3, "loss": [4.0] * 2 + [2.0] * 8 + [1.0] * 10, "skipped_steps": 1, "repeats": 2,
+        run = {"method": "gs", "seed": 3, "activation_bytes": 5, "loss": [4.0] * 2 + [2.0] * 8 + [1.0] * 10, "skipped_steps": 1, "repeats": 2,
                "metrics": {"miou": .25, "class_accuracy": .5, "global_accuracy": .75},
-               "sites": [{"worst": .5, "lost": [.1, .25]}, {"worst": .125, "lost": [None, None]}]}
+               "sites": [{"worst": .5, "lost": [.1, .25], "alpha": [0, 7], "histogram": None},
+                         {"worst": .125, "lost": [None, None], "alpha": [0, -3], "histogram": None}]}
         row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs")
-        expected = {"loss_first_tenth": 4.0, "loss_last_half": 1.0, "miou": 25.0, "flushed_worst": 50.0, "lost_last": 25.0, "skipped": 1, "repeated": 2}
+        expected = {"loss_first_tenth": 4.0, "loss_last_half": 1.0, "miou": 25.0, "flushed_worst": 50.0, "lost_last": 25.0, "skipped": 1, "repeated": 2,
+                    "log2_lowest": -3, "log2_highest": 7, "activation_bytes": 5}
         self.assertEqual({key: row[key] for key in expected}, expected)
         self.assertEqual(list(row), table3.STUDY.columns())
         # A run that diverged after its first steps.
@@ -114,12 +138,14 @@ class Predicted(unittest.TestCase):
     def test_the_figure_is_that_of_the_record(self):
         self.assertEqual(predicted.FIGURE.read_text(), predicted.draw(predicted.read_rows()), "run scripts/predicted.py")
 
-    def test_the_scales_of_ssd_are_those_of_the_record(self):
-        rows = ssd_scales.read_rows()
-        self.assertEqual(ssd_scales.FIGURE.read_text(), ssd_scales.draw(rows), "run scripts/ssd_scales.py")
+    def test_the_scales_of_layers_are_those_of_the_records(self):
+        for figure in layer_scales.FIGURES:
+            self.assertEqual(figure.drawing.read_text(), layer_scales.draw(figure, figure.read_rows()), "run scripts/layer_scales.py")
+        rows = layer_scales.SSD.read_rows()
         # Eight branches: classes and boxes at four sizes.
-        self.assertEqual(sum(ssd_scales.predicts(row["site"]) for row in rows), 8)
-        self.assertIn(">32</tspan>", ssd_scales.draw(rows + [{"site": "x", "log2_scale": "33"}]))
+        self.assertEqual(sum(layer_scales.predicts(row["site"]) for row in rows), 8)
+        self.assertEqual(sum(row["site"] == layer_scales.CAST for row in layer_scales.SEGNET.read_rows()), 1)
+        self.assertIn(">32</tspan>", layer_scales.draw(layer_scales.SSD, rows + [{"site": "x", "log2_scale": "33"}]))
 
     def test_theorems_of_sites(self):
         expected = {"cross_entropy/cast": 2, "cross_entropy2/cast": 2, "ctc_loss/cast": 2, "decoder.layers.0.self_attn.softmax/dgrad": 2,

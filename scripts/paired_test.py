@@ -103,16 +103,6 @@ class Verdicts(unittest.TestCase):
             with self.assertRaises(ValueError):
                 Paired(wrong)
 
-    def test_measures(self):
-        run = lambda seed, method, loss, **metrics: {"seed": seed, "method": method, "loss": loss, "metrics": metrics or None}
-        runs = [run(0, "gs", [9, 9, 2, None, 4, 4], perplexity=math.e), run(0, "fp32", [9, 9, 9, 1, 3, 3], perplexity=1.0),
-                run(1, "gs", [1, 1], map=.5), run(1, "fp32", [1, 2], map=.4), run(2, "gs", [1, 1], map=.5), run(3, "fp32", [1, 1])]
-        # Over the last half, the steps that both runs have.
-        self.assertEqual(paired.of_runs(runs, "gs", "fp32", paired.training_loss), [(4, 3), (1, 2)])
-        self.assertEqual(paired.of_runs(runs, "gs", "fp32", paired.validation_loss), [(1.0, 0.0)])
-        self.assertEqual(paired.of_runs(runs, "gs", "fp32", paired.score("map")), [(50.0, 40.0)])
-        self.assertIsNone(paired.last_half([None, None], [1, 1]))
-
 
 class Simulation(unittest.TestCase):
     """Rates over 4000 draws of eight pairs each have a standard error of at most .008."""

@@ -1,6 +1,7 @@
 """A comparison of methods over seeds, recorded run by run and written into a page as paired differences.
 
-`scripts/table3.py` and `scripts/master_weights.py` each define one. Methods of a seed share weights, order and noise.
+`scripts/table3.py` and `scripts/master_weights.py` each define one, `scripts/workloads.py` one for each network. Methods of
+a seed share weights, order and noise.
 """
 import argparse
 import csv
@@ -8,13 +9,33 @@ import json
 import pathlib
 import statistics
 import subprocess
+from typing import NamedTuple
 
 import paired
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Columns of each run, without its scores.
 COLUMNS_BEFORE_SCORES = ["method", "seed", "steps", "loss_first_tenth", "loss_last_half"]
-COLUMNS_AFTER_SCORES = ["flushed_worst", "lost_last", "skipped", "repeated", "version", "commit", "machine"]
+COLUMNS_AFTER_SCORES = ["flushed_worst", "lost_last", "flushed_last", "zero_last", "log2_lowest", "log2_highest", "activation_bytes", "skipped", "repeated",
+                        "version", "commit", "machine"]
+# Seeds of methods that are beside the question.
+SEEDS_OF_FEW = 3
+
+
+class Score(NamedTuple):
+    """Score of a finished training: its key in results, its name, and whether it is a share, shown in percent."""
+
+    key: str
+    name: str
+    percent: bool = True
+
+    def head(self):
+        return f"{self.name} %" if self.percent else self.name
+
+    def value(self, metrics):
+        if metrics.get(self.key) is None:
+            return None
+        return 100 * metrics[self.key] if self.percent else metrics[self.key]
 
 
 class Study:
@@ -23,20 +44,22 @@ class Study:
     A record may have runs of several lengths. Pages show those of the longest that has two seeds of the first method.
     """
 
-    def __init__(self, name, page, data, options, steps, methods, differences, scores):
+    def __init__(self, name, page, data, options, steps, methods, differences, scores, few=()):
+        """`few` are those of the methods that get only the first seeds."""
         self.name, self.page, self.data, self.options, self.steps = name, ROOT / page, data, options, steps
-        self.methods, self.differences, self.scores = methods, differences, scores
+        self.methods, self.differences, self.few = methods, differences, few
+        self.scores = [Score(*one) for one in scores]
         self.record = ROOT / f"docs/science/{name}.csv"
         self.marks = f"<!-- {name}: written by scripts/{name}.py -->", f"<!-- end of {name} -->"
         # Key of the record, its words, digits of its table, margin within which it counts as equal.
         self.measures = [
             ("loss_last_half", "training loss, last half", 4, lambda mean: paired.LOSS_MARGIN * abs(mean)),
             ("loss_first_tenth", "training loss, first tenth", 4, lambda mean: paired.LOSS_MARGIN * abs(mean)),
-            (scores[0][0], f"{scores[0][1]}, points", 2, lambda _: paired.SCORE_MARGIN),
+            (self.scores[0].key, f"{self.scores[0].name}, points", 2, lambda _: paired.SCORE_MARGIN),
         ]
 
     def columns(self):
-        return COLUMNS_BEFORE_SCORES + [key for key, _ in self.scores] + COLUMNS_AFTER_SCORES
+        return COLUMNS_BEFORE_SCORES + [score.key for score in self.scores] + COLUMNS_AFTER_SCORES
 
     def read_rows(self):
         if not self.record.exists():
@@ -63,10 +86,14 @@ class Study:
         mean = lambda part: statistics.mean(finite(part)) if finite(part) else None
         metrics = run["metrics"] or {}
         lost = [share for site in sites if (share := site["lost"][-1]) is not None]
+        flushed, zeros = last_shares(sites)
+        exponents = [site["alpha"][-1] for site in sites]
         return {
             "method": method, "seed": run["seed"], "steps": len(losses), "loss_first_tenth": mean(losses[: max(1, len(losses) // 10)]),
-            "loss_last_half": mean(losses[len(losses) // 2 :]), **{key: 100 * metrics[key] if key in metrics else None for key, _ in self.scores},
+            "loss_last_half": mean(losses[len(losses) // 2 :]), **{score.key: score.value(metrics) for score in self.scores},
             "flushed_worst": 100 * max((site["worst"] for site in sites), default=0), "lost_last": 100 * max(lost, default=0),
+            "flushed_last": flushed, "zero_last": zeros, "log2_lowest": min(exponents, default=None), "log2_highest": max(exponents, default=None),
+            "activation_bytes": run["activation_bytes"],
             "skipped": run["skipped_steps"], "repeated": run["repeats"], "version": results["version"], "commit": results["commit"],
             "machine": results["machine"],
         }
@@ -80,7 +107,7 @@ class Study:
             subprocess.run(list(map(str, command)), check=True)
         rows = self.read_rows() + [self.row_of(json.loads((out / "results.json").read_text()), method)]
         rows.sort(key=lambda row: (int(row["steps"]), self.methods.index(row["method"]), int(row["seed"])))
-        self.record.parent.mkdir(exist_ok=True)
+        self.record.parent.mkdir(parents=True, exist_ok=True)
         with self.record.open("w", newline="") as file:
             writer = csv.DictWriter(file, self.columns(), lineterminator="\n")
             writer.writeheader()
@@ -102,15 +129,19 @@ class Study:
 
     def levels(self, rows):
         """Each method by itself."""
-        heads = ["method", "seeds", "training loss, last half", *(f"{name} %" for _, name in self.scores), "flushed at worst %", "lost at the end %", "skipped", "repeated"]
+        heads = ["method", "seeds", "training loss, last half", *(score.head() for score in self.scores), "flushed at worst %", "lost at the end %",
+                 "scales at the end", "skipped", "repeated", "activations MB"]
         lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-        digits = [("loss_last_half", 4), *((key, 1) for key, _ in self.scores), ("flushed_worst", 3), ("lost_last", 6)]
+        digits = [("loss_last_half", 4), *((score.key, 1 if score.percent else 2) for score in self.scores), ("flushed_worst", 3), ("lost_last", 6)]
         for method in self.methods:
             of = [row for row in rows if row["method"] == method]
             cells = [spread((float(row[key]) for row in of if row[key]), places) for key, places in digits]
             counts = [spread((int(row[key]) for row in of), 0) for key in ("skipped", "repeated")]
+            ends = [int(row[key]) for row in of for key in ("log2_lowest", "log2_highest") if row[key]]
+            scales = f"2^{min(ends)} … 2^{max(ends)}" if ends else "–"
+            size = spread((float(row["activation_bytes"]) / 1e6 for row in of[:1]), 1)
             if of:
-                lines.append(f"| {method} | {len(of)} | {' | '.join(cells + counts)} |")
+                lines.append(f"| {method} | {len(of)} | {' | '.join([*cells, scales, *counts, size])} |")
         return "\n".join(lines)
 
     def difference_table(self, rows):
@@ -137,6 +168,15 @@ class Study:
         before = f"{rows[0]['steps']} steps. {before}"
         return "\n\n".join([before, self.levels(rows), self.difference_table(rows), *([after] if after else []), origin])
 
+    def train_missing(self, data, results, program, methods, seeds, steps):
+        """Trains what the record lacks: each seed by all methods, so that an interrupted run leaves pairs."""
+        for seed in range(seeds):
+            for method in methods:
+                key = method, str(seed), str(steps)
+                if seed >= SEEDS_OF_FEW and method in self.few or any((row["method"], row["seed"], row["steps"]) == key for row in self.read_rows()):
+                    continue
+                self.train(data, results, program, method, seed, steps)
+
     def between_marks(self, text, part):
         """The page with the section between its marks."""
         before, _, rest = text.partition(self.marks[0])
@@ -156,13 +196,24 @@ class Study:
         if options.data:
             if options.results is None:
                 parser.error("--results says where the program writes")
-            # Each seed by all methods, so that an interrupted run leaves pairs.
-            for seed in range(options.seeds):
-                for method in options.methods:
-                    key = method, str(seed), str(options.steps)
-                    if not any((row["method"], row["seed"], row["steps"]) == key for row in self.read_rows()):
-                        self.train(options.data, options.results, options.program.resolve(), method, seed, options.steps)
+            self.train_missing(options.data, options.results, options.program.resolve(), options.methods, options.seeds, options.steps)
         self.page.write_text(self.between_marks(self.page.read_text(), section(self.shown_rows())))
+
+
+def last_shares(sites):
+    """Returns, over all gradients of each site's last histogram, the shares that became zero of those that were not, and that
+    were zero of all, both in percent. A site that had only zeros has no histogram."""
+    nonzero = zeros = lost = 0
+    for site in sites:
+        histogram = site["histogram"]
+        if not histogram:
+            continue
+        at = site["iteration"].index(histogram["iteration"])
+        count, share = sum(histogram["counts"]), site["zeros"][at]
+        nonzero += count
+        zeros += count * share / (1 - share)
+        lost += count * site["gamma_measured"][at]
+    return (100 * lost / nonzero, 100 * zeros / (nonzero + zeros)) if nonzero else (None, None)
 
 
 def spread(values, digits=1):
