@@ -57,6 +57,8 @@ class Studies(unittest.TestCase):
         some.train = lambda data, results, program, method, seed, steps: trained.append((method, seed))
         some.train_missing(None, None, None, some.methods, 5, 9)
         self.assertEqual(trained, [("b", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3), ("a", 4)])
+        self.assertEqual(some.plan(some.read_rows()), " Planned and not run yet, seeds: 9 of a, 3 of b.")
+        self.assertEqual(some.plan([{"method": method} for method in "a" * 10 + "bbb"]), "")
 
     def test_shares_of_the_last_histogram(self):
         site = lambda zeros, flushed, counts: {"iteration": [0, 5], "zeros": [.9, zeros], "gamma_measured": [.9, flushed],

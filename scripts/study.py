@@ -44,10 +44,10 @@ class Study:
     A record may have runs of several lengths. Pages show those of the longest that has two seeds of the first method.
     """
 
-    def __init__(self, name, page, data, options, steps, methods, differences, scores, few=()):
+    def __init__(self, name, page, data, options, steps, methods, differences, scores, few=(), seeds=10):
         """`few` are those of the methods that get only the first seeds."""
         self.name, self.page, self.data, self.options, self.steps = name, ROOT / page, data, options, steps
-        self.methods, self.differences, self.few = methods, differences, few
+        self.methods, self.differences, self.few, self.seeds = methods, differences, few, seeds
         self.scores = [Score(*one) for one in scores]
         self.record = ROOT / f"docs/science/{name}.csv"
         self.marks = f"<!-- {name}: written by scripts/{name}.py -->", f"<!-- end of {name} -->"
@@ -165,8 +165,14 @@ class Study:
             return "Nothing is on record."
         by = "; ".join(sorted({f"gradscale {row['version']} ({row['commit']}) on {row['machine']}" for row in rows}))
         origin = f"<sub>`scripts/{self.name}.py`, from [science/{self.name}.csv](science/{self.name}.csv); {by}.</sub>"
-        before = f"{rows[0]['steps']} steps. {before}"
+        before = f"{rows[0]['steps']} steps. {before}{self.plan(rows)}"
         return "\n\n".join([before, self.levels(rows), self.difference_table(rows), *([after] if after else []), origin])
+
+    def plan(self, rows):
+        """What is planned and not run yet, as a sentence after a space; nothing if all is there."""
+        missing = {method: (SEEDS_OF_FEW if method in self.few else self.seeds) - sum(row["method"] == method for row in rows) for method in self.methods}
+        parts = [f"{count} of {method}" for method, count in missing.items() if count > 0]
+        return f" Planned and not run yet, seeds: {', '.join(parts)}." if parts else ""
 
     def train_missing(self, data, results, program, methods, seeds, steps):
         """Trains what the record lacks: each seed by all methods, so that an interrupted run leaves pairs."""
@@ -188,7 +194,7 @@ class Study:
         parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--data", type=pathlib.Path)
         parser.add_argument("--results", type=pathlib.Path)
-        parser.add_argument("--seeds", type=int, default=10)
+        parser.add_argument("--seeds", type=int, default=self.seeds)
         parser.add_argument("--methods", nargs="*", choices=self.methods, default=self.methods)
         parser.add_argument("--steps", type=int, default=self.steps)
         parser.add_argument("--program", type=pathlib.Path, default=ROOT / "target/release/gradscale")

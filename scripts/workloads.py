@@ -29,7 +29,7 @@ class Workload(Study):
         # Common practice, the paper's own loss scale, FP8's recipe, and a perturbed training that measures chaos.
         methods = ["fp32", "fp16", fixed, "dynamic", "torch-20th", "zhao", "amax:history=16", "gs", "chaos"]
         super().__init__(f"{RECORDS}/{network}", "docs/workloads.md", data, ["--network", network, *words[:at], *words[at + 2 :]], int(words[at + 1]), methods,
-                         [(method, "fp32") for method in methods[1:]], scores)
+                         [(method, "fp32") for method in methods[1:]], scores, seeds=SEEDS)
 
     def part(self):
         """The network's section of the page."""
