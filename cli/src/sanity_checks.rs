@@ -4,9 +4,10 @@ use crate::{
     Failure,
     metrics::{Metric, Metrics},
     output::{self, Progress},
+    tasks::{SampleTest, UnusableSamples},
 };
 use gradscale::sites::LossScaleWarning;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Number of recent steps that the checks consider.
 const WINDOW: usize = 100;
@@ -45,6 +46,7 @@ pub struct SanityChecks {
     flushed: BTreeMap<String, bool>,
     certain: Option<String>,
     unchanged: Option<String>,
+    unusable: Option<Unusable>,
     unprinted: Vec<String>,
 }
 
@@ -53,6 +55,14 @@ pub struct SanityChecks {
 struct Zeros {
     first: u64,
     steps: u64,
+}
+
+/// Samples whose losses are infinite or NaN.
+#[derive(Debug)]
+struct Unusable {
+    /// Sentence about the first of them.
+    said: String,
+    indices: BTreeSet<u64>,
 }
 
 impl SanityChecks {
@@ -219,6 +229,31 @@ impl SanityChecks {
         }
     }
 
+    /// Warns about the first sample because of which a step was skipped, and counts the others.
+    pub fn samples(&mut self, iteration: u64, samples: &UnusableSamples) {
+        if let Some(known) = &mut self.unusable {
+            known.indices.extend(&samples.indices);
+            return;
+        }
+        let source = samples.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
+        let remedy = match samples.test {
+            SampleTest::Data => "repair or remove it",
+            SampleTest::Evaluation => "check it, or lower the learning rate if there are many",
+        };
+        let said = format!(
+            "at step {iteration} the loss of sample {}{source} is infinite or NaN, so its batch was skipped: {remedy}",
+            samples.first()
+        );
+        self.unprinted.push(said.clone());
+        self.unusable = Some(Unusable { said, indices: samples.indices.iter().copied().collect() });
+    }
+
+    fn unusable(&self) -> Option<String> {
+        let Unusable { said, indices } = self.unusable.as_ref()?;
+        let others = indices.len().saturating_sub(1);
+        Some(if others == 0 { said.clone() } else { format!("{said}; {others} more such samples were found") })
+    }
+
     fn zeros(&self) -> Option<String> {
         let Zeros { first, steps } = self.zeros?;
         let often = if steps > 1 { format!(", and in {steps} steps in all") } else { String::new() };
@@ -232,7 +267,7 @@ impl SanityChecks {
     pub fn sentences(&self) -> Vec<String> {
         let all =
             [&self.skips, &self.scale, &self.won, &self.one_class, &self.certain, &self.one_image, &self.unchanged];
-        let all = std::iter::once(self.zeros()).chain(all.map(Clone::clone));
+        let all = [self.zeros(), self.unusable()].into_iter().chain(all.map(Clone::clone));
         all.flatten().collect()
     }
 
@@ -322,6 +357,34 @@ mod tests {
             );
         }
         assert!(doubts.sentences()[0].contains("look for samples whose loss is infinite"), "{:?}", doubts.sentences());
+    }
+
+    #[test]
+    fn samples_without_a_loss() {
+        let samples = |indices: &[u64], source: Option<&str>, test| UnusableSamples {
+            indices: indices.to_vec(),
+            source: source.map(str::to_owned),
+            batch: 8,
+            test,
+        };
+        let mut doubts = SanityChecks::new(&[]);
+        doubts.samples(31, &samples(&[7], Some("t.csv, line 9"), SampleTest::Data));
+        let expected = "at step 31 the loss of sample 7 (t.csv, line 9) is infinite or NaN, so its batch was skipped: repair \
+                        or remove it";
+        assert_eq!(doubts.sentences(), [expected]);
+        // The same sample in a later pass is no news; others are counted.
+        doubts.samples(40, &samples(&[7], Some("t.csv, line 9"), SampleTest::Data));
+        doubts.samples(41, &samples(&[7, 9, 12], None, SampleTest::Data));
+        assert_eq!(doubts.sentences(), [format!("{expected}; 2 more such samples were found")]);
+        assert_eq!((doubts.news(), doubts.news()), (vec![expected.to_owned()], Vec::new()));
+        let mut doubts = SanityChecks::new(&[]);
+        doubts.samples(3, &samples(&[5], None, SampleTest::Evaluation));
+        assert!(
+            doubts.sentences()[0].starts_with("at step 3 the loss of sample 5 is infinite or NaN")
+                && doubts.sentences()[0].ends_with(": check it, or lower the learning rate if there are many"),
+            "{:?}",
+            doubts.sentences()
+        );
     }
 
     #[test]

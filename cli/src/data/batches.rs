@@ -44,10 +44,23 @@ impl<'a> Batches<'a> {
     /// # Errors
     /// Images on disk that can no longer be read.
     pub fn next(&mut self, images: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<(), DataError> {
+        let samples = self.draw();
+        self.read(&samples, images, labels)
+    }
+
+    /// Draws the samples of the next batch.
+    pub fn draw(&mut self) -> Vec<Sample> {
+        self.order.by_ref().take(self.batch).collect()
+    }
+
+    /// Overwrites the vectors with these samples: images [n, h, w, 3], labels [n, h, w].
+    ///
+    /// # Errors
+    /// Images on disk that can no longer be read.
+    pub fn read(&self, samples: &[Sample], images: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<(), DataError> {
         images.clear();
         labels.clear();
         let (split, width, pixels) = (self.split, self.split.width, self.split.pixels());
-        let samples: Vec<Sample> = self.order.by_ref().take(self.batch).collect();
         let read = |sample: &Sample| {
             Ok((split.images.get(sample.index, 3 * pixels)?, split.labels.get(sample.index, pixels)?))
         };
@@ -113,12 +126,14 @@ impl<'a> Iterator for InOrder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::Sources;
 
     /// Five images of 2 × 3, every byte of every pixel telling where it is.
     fn split() -> Split {
         let labels = 0..30_u8;
         let images = labels.clone().flat_map(|pixel| [pixel, pixel + 100, pixel + 200]).collect();
-        Split { count: 5, height: 2, width: 3, images: Store::Memory(images), labels: Store::Memory(labels.collect()) }
+        let (images, labels) = (Store::Memory(images), Store::Memory(labels.collect()));
+        Split { count: 5, height: 2, width: 3, images, labels, sources: Sources::Unnamed }
     }
 
     #[test]
@@ -180,7 +195,7 @@ mod tests {
         split.width = usize::MAX;
         assert!(Batches::new(&split, 1, 0).is_err() && in_order(&split, 1).is_err());
         let empty =
-            Split { count: 0, height: 0, width: 0, images: Store::Memory(vec![]), labels: Store::Memory(vec![]) };
+            Split { count: 0, height: 0, width: 0, images: vec![].into(), labels: vec![].into(), ..split.clone() };
         assert_eq!(in_order(&empty, 1).unwrap_err().to_string(), "no images");
     }
 }

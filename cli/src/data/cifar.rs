@@ -1,6 +1,6 @@
 //! CIFAR's binary format: records of a label and 32 × 32 values of each colour.
 
-use super::{Cause, Classification, DataError, Element, packed::find, store};
+use super::{Cause, Classification, DataError, Element, Sources, packed::find, store};
 use flate2::read::MultiGzDecoder;
 use std::{
     io::Read,
@@ -66,7 +66,18 @@ impl Classification {
         }
         let classes = labels.iter().max().map_or(0, |&most| most as usize + 1);
         let (count, features, element) = (labels.len(), features.into(), Element::Byte);
-        Ok(Self { count, height: SIDE, width: SIDE, channels: 3, element, features, labels, classes, crop: None })
+        Ok(Self {
+            count,
+            height: SIDE,
+            width: SIDE,
+            channels: 3,
+            element,
+            features,
+            labels,
+            classes,
+            sources: Sources::Unnamed,
+            crop: None,
+        })
     }
 }
 

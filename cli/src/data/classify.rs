@@ -1,7 +1,8 @@
 //! Images with one class each, as MNIST has them.
 
 use super::{
-    Cause, DataError, DataOptions, Idx, Random, Sample, Store, Whole, files::VALIDATION, packed::find, store::each,
+    Cause, DataError, DataOptions, Idx, Random, Sample, Sources, Store, Whole, files::VALIDATION, packed::find,
+    store::each,
 };
 use std::{
     borrow::Cow,
@@ -57,6 +58,8 @@ pub struct Classification {
     pub labels: Vec<u32>,
     /// Number of classes in training and test set: one more than the largest label.
     pub classes: usize,
+    /// Source of each image, if `features` are in memory.
+    pub sources: Sources,
     /// Images whose parts of `height` × `width` these are; none where they are as they are stored.
     pub crop: Option<Stored>,
 }
@@ -102,6 +105,12 @@ impl Classification {
         }
         let rows = image.chunks_exact(self.width * self.channels);
         Ok(rows.flat_map(|row| row.rchunks_exact(self.channels).flatten().copied()).collect())
+    }
+
+    /// Describes the file of an image or row, with its place or line there, if that is known.
+    #[must_use]
+    pub fn source(&self, index: usize) -> Option<String> {
+        self.features.source(index).or_else(|| self.sources.get(index))
     }
 
     fn whole(&self, index: usize, stored: Stored) -> Result<Whole<'_>, DataError> {
@@ -166,6 +175,7 @@ impl Classification {
             count: which.len(),
             features: self.features.pick(which, self.stored()),
             labels: which.iter().map(|&image| self.labels[image]).collect(),
+            sources: self.sources.pick(which),
             ..*self
         };
         (!held.is_empty()).then(|| [part(&kept), part(&held)])
@@ -233,7 +243,8 @@ impl Classification {
         let classes = labels.data.iter().max().map_or(0, |&most| usize::from(most) + 1);
         let element = Element::Byte;
         let labels = labels.data.into_iter().map(u32::from).collect();
-        Ok(Self { count, height, width, channels, element, features, labels, classes, crop: None })
+        let (crop, sources) = (None, Sources::Unnamed);
+        Ok(Self { count, height, width, channels, element, features, labels, classes, sources, crop })
     }
 }
 

@@ -1,7 +1,7 @@
 //! CSV files: rows of numbers and words with one class each.
 
 use super::{
-    Cause, Classification, Column, DataError, DataOptions, Element, Fingerprint, Labelled, LoadNotes,
+    Cause, Classification, Column, DataError, DataOptions, Element, Fingerprint, Labelled, LoadNotes, Sources,
     classes::sort_names,
     columns::{Cells, Features, check, kinds},
     encoding::{not_utf_8, utf_16},
@@ -112,7 +112,7 @@ pub(super) fn load(
     let first = notes.next().map(|numbers| format!("{numbers}; the classes are in the column {label}"));
     let taken = first.into_iter().chain(notes).chain(taken).collect();
     let ids: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
-    let part = |rows: &[Row]| Classification {
+    let part = |path: &Path, rows: &[Row]| Classification {
         count: rows.len(),
         height: 1,
         width: features.columns.len(),
@@ -121,10 +121,12 @@ pub(super) fn load(
         features: rows.iter().flat_map(|row| features.bytes(&row.cells)).collect::<Vec<u8>>().into(),
         labels: rows.iter().map(|row| ids.get(row.class.as_str()).copied().unwrap_or_default()).collect(),
         classes: classes.len(),
+        sources: Sources::Lines { path: path.to_owned(), lines: rows.iter().map(|row| row.line).collect() },
         crop: None,
     };
-    let validation = validation.filter(|rows| !rows.is_empty()).map(|rows| part(&rows));
-    let (train, test) = (part(&train), part(&test));
+    let of_validation = validation_path.as_deref().unwrap_or(path);
+    let validation = validation.filter(|rows| !rows.is_empty()).map(|rows| part(of_validation, &rows));
+    let (train, test) = (part(path, &train), part(test_path.as_deref().unwrap_or(path), &test));
     let files = [Some(path), test_path.as_ref(), validation_path.as_ref()].into_iter().flatten();
     let files = Some(Fingerprint::measure(path.parent().unwrap_or(path), files)?);
     let notes = LoadNotes { taken, files, ..LoadNotes::default() };

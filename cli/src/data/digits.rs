@@ -3,7 +3,7 @@
 //! Like the road scenes, they were fixed before anything was trained on them, but for the noise of the faint ones, which
 //! the accuracy of f32 decided. Checksums pin them.
 
-use super::{Classification, Element, Labelled, LoadNotes, Random, classify::Moments};
+use super::{Classification, Element, Labelled, LoadNotes, Random, Sources, classify::Moments};
 
 const SIDE: usize = 28;
 
@@ -106,6 +106,7 @@ fn part(key: &[u64; 2], count: usize, side: usize, change: impl Fn(&mut Random, 
         features,
         labels,
         classes: DIGITS.len(),
+        sources: Sources::Unnamed,
         crop: None,
     }
 }

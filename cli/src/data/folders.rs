@@ -1,8 +1,8 @@
 //! Images with one class each as folders of image files, a folder for each class.
 
 use super::{
-    Cause, Classification, DataError, DataOptions, Element, Fingerprint, Labelled, LoadNotes, MOST_CLASSES, Store,
-    Stored,
+    Cause, Classification, DataError, DataOptions, Element, Fingerprint, Labelled, LoadNotes, MOST_CLASSES, Sources,
+    Store, Stored,
     classify::Moments,
     decode::{self, Form, Header},
     files::{self, Broken, ImageFolder, PartFolders, fifths, file_name, images_below, within},
@@ -371,7 +371,8 @@ fn streamed(images: Vec<(Image, Header)>, form: Form, classes: usize) -> Classif
     let (count, [height, width], channels) = (images.len(), form.size, form.channels);
     let (paths, labels) = images.into_iter().map(|(image, _)| (image.path, image.class)).unzip();
     let (features, element) = (Store::Files { paths, form, values: None }, Element::Byte);
-    Classification { count, height, width, channels, element, features, labels, classes, crop: Some(Stored::Any) }
+    let (sources, crop) = (Sources::Unnamed, Some(Stored::Any));
+    Classification { count, height, width, channels, element, features, labels, classes, sources, crop }
 }
 
 /// Looks at all images, and keeps them if there is memory for them.
@@ -395,8 +396,13 @@ fn part(
         labels.push(image.class);
     }
     let (count, channels, element) = (paths.len(), form.channels, Element::Byte);
-    let features = if keep { bytes.into() } else { Store::Files { paths, form, values: None } };
-    (Classification { count, height, width, channels, element, features, labels, classes, crop: None }, moments)
+    let (features, sources) = match keep {
+        true => (bytes.into(), Sources::Files(paths)),
+        false => (Store::Files { paths, form, values: None }, Sources::Unnamed),
+    };
+    let set =
+        Classification { count, height, width, channels, element, features, labels, classes, sources, crop: None };
+    (set, moments)
 }
 
 /// Returns true if a directory has a folder of images for each class, in it or in its training set.

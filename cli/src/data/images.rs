@@ -1,7 +1,7 @@
 //! Segmentation data as folders of image files and of label images.
 
 use super::{
-    Cause, DataError, DataOptions, Split, Store,
+    Cause, DataError, DataOptions, Sources, Split, Store,
     decode::{self, Form},
     files::{self, Broken, ImageFolder, PartFolders, fifths, file_name, named, within},
     folders::without_images,
@@ -479,8 +479,11 @@ pub(super) fn split(pairs: Vec<Pair>, reading: &DataOptions, broken: &mut Broken
     }
     let count = paths.len();
     let files = paths.iter().zip(&labels_from).flat_map(|(image, labels)| [image.clone(), labels.clone()]).collect();
-    let images = if keep { bytes.into() } else { Store::Files { paths, form, values: None } };
+    let (images, sources) = match keep {
+        true => (bytes.into(), Sources::Files(paths)),
+        false => (Store::Files { paths, form, values: None }, Sources::Unnamed),
+    };
     let labels = Store::Files { paths: labels_from.clone(), form, values: None };
-    let split = Split { count, height: size[0], width: size[1], images, labels };
+    let split = Split { count, height: size[0], width: size[1], images, labels, sources };
     (count > 0).then_some(Loaded { split, labels_from, files, tally, keep })
 }

@@ -1,7 +1,7 @@
 //! Segmentation data as two IDX files for each split.
 
 use super::{
-    Cause, DataError, DataOptions, Idx, Split,
+    Cause, DataError, DataOptions, Idx, Sources, Split,
     files::{TEST, parts},
     split::Loaded,
     tally::Tally,
@@ -48,7 +48,7 @@ pub(super) fn split(dir: &Path, name: &str, reading: &DataOptions) -> Result<Loa
         let labels = labels.get(image, height * width)?;
         tally.add(image, &Tally::count(labels.iter().map(|label| u32::from(*label))));
     }
-    let split = Split { count, height, width, images, labels };
+    let split = Split { count, height, width, images, labels, sources: Sources::Unnamed };
     let files = vec![images_path, labels_path.clone()];
     Ok(Loaded { split, labels_from: vec![labels_path], files, tally, keep: false })
 }

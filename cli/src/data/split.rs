@@ -1,6 +1,6 @@
 //! Split of a segmentation data set, with the source of each image.
 
-use super::{Cause, DataError, Store, classes::Classes, decode, store, tally::Tally};
+use super::{Cause, DataError, Sources, Store, classes::Classes, decode, store, tally::Tally};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -19,6 +19,8 @@ pub struct Split {
     pub images: Store,
     /// Class ids of all pixels, [count, height, width].
     pub labels: Store,
+    /// Source of each image, if `images` are in memory.
+    pub sources: Sources,
 }
 
 impl Split {
@@ -28,12 +30,19 @@ impl Split {
         self.height.saturating_mul(self.width)
     }
 
+    /// Describes the file of an image, with its place there, if that is known.
+    #[must_use]
+    pub fn source(&self, index: usize) -> Option<String> {
+        self.images.source(index).or_else(|| self.sources.get(index))
+    }
+
     /// Splits off every tenth image; returns `None` for fewer than ten.
     pub(super) fn hold_out(&self) -> Option<[Self; 2]> {
         let part = |which: Vec<usize>| Self {
             count: which.len(),
             images: self.images.pick(&which, 3 * self.pixels()),
             labels: self.labels.pick(&which, self.pixels()),
+            sources: self.sources.pick(&which),
             ..*self
         };
         let (held, kept) = (0..self.count).partition(|image| image % 10 == 9);

@@ -106,6 +106,19 @@ impl Store {
         Ok(Whole { pixels: pixels.into(), size, channels })
     }
 
+    /// Describes the file of an image on disk, with its place there from 0; `None` for an image in memory.
+    #[must_use]
+    pub fn source(&self, index: usize) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Part { path, which, .. } => {
+                let place = which.as_ref().map_or(Some(index), |which| which.get(index).copied())?;
+                Some(format!("{}, image {place}", path.display()))
+            }
+            Self::Files { paths, .. } => paths.get(index).map(|path| path.display().to_string()),
+        }
+    }
+
     /// Returns a store of the chosen images of `len` bytes each.
     #[must_use]
     pub fn pick(&self, images: &[usize], len: usize) -> Self {

@@ -4,7 +4,7 @@
 //! part of the data set's definition, which a checksum pins.
 
 use super::{
-    LoadNotes, Random, Segmentation, Split,
+    LoadNotes, Random, Segmentation, Sources, Split,
     scene::{self, HEIGHT, UNLABELLED, WIDTH},
     tally::Tally,
     weights::median_frequency,
@@ -59,7 +59,8 @@ fn split(key: &[u64; 2], count: usize) -> (Split, Tally) {
         let first = labels.len() - HEIGHT * WIDTH;
         tally.add(number, &Tally::count(labels[first..].iter().map(|label| u32::from(*label))));
     }
-    (Split { count, height: HEIGHT, width: WIDTH, images: images.into(), labels: labels.into() }, tally)
+    let (height, width, sources) = (HEIGHT, WIDTH, Sources::Unnamed);
+    (Split { count, height, width, images: images.into(), labels: labels.into(), sources }, tally)
 }
 
 #[cfg(test)]

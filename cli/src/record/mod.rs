@@ -13,7 +13,7 @@ pub(crate) mod verdict;
 
 pub use from_trace::recorded;
 pub use ranks::{GradientTraffic, Stretch};
-pub use recorder::Recorder;
+pub use recorder::{Recorder, StepResult};
 pub use run_description::Description;
 pub use spread::Spread;
 

@@ -5,7 +5,7 @@ use crate::{
     Failure,
     metrics::Metrics,
     sanity_checks::SanityChecks,
-    tasks::{On, Predictions},
+    tasks::{On, Predictions, UnusableSamples},
 };
 use gradscale::{MemoryReport, SiteReport, StepOutcome, sites::LossScaleWarning, window::GradientErrors};
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +15,16 @@ const SAMPLES: u64 = 100;
 
 /// Maximum number of skips and repeats that a record stores.
 const EVENTS: usize = 50;
+
+/// Result of a finished step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepResult<'a> {
+    pub outcome: &'a StepOutcome,
+    /// Losses of the networks by name, if there are several.
+    pub losses: &'a [(&'a str, f32)],
+    /// Samples because of which the step was skipped, if they were found.
+    pub unusable: Option<&'a UnusableSamples>,
+}
 
 /// Recorder of a training run: collects its record step by step.
 #[derive(Debug)]
@@ -69,10 +79,10 @@ impl Recorder {
         iteration == 1 || iteration == self.record.iterations || iteration.is_multiple_of(self.every)
     }
 
-    /// Adds a finished step to the record, with the losses of its networks if it has several, its seconds, and the
-    /// communication between ranks if there are several; its sites are kept if it is `sampled`.
+    /// Adds a finished step to the record, with its seconds, and the communication between ranks if there are several; its
+    /// sites are kept if it is `sampled`.
     pub fn step(
-        &mut self, iteration: u64, (outcome, losses): (&StepOutcome, &[(&str, f32)]),
+        &mut self, iteration: u64, StepResult { outcome, losses, unusable }: StepResult<'_>,
         (seconds, ranks): (f64, Option<GradientTraffic>), sites: &[SiteReport<'_>], sampled: bool,
     ) -> LogEntry {
         let mut points = Vec::new();
@@ -84,10 +94,7 @@ impl Recorder {
                 points.push(Point::new(site, *extremes, iteration));
             }
         }
-        let skipped = outcome.skipped.as_ref().map(|skipped| {
-            let site = skipped.site.as_ref().map(|(name, _)| name.as_str());
-            Event::new(skipped, site, sites)
-        });
+        let skipped = outcome.skipped.as_ref().map(|skipped| Event::from_skip(skipped, unusable, sites));
         let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), sites)).collect();
         let (loss, scores, validation) = (outcome.loss, None, None);
         let losses = losses.iter().map(|&(name, loss)| (name.to_owned(), Some(loss).filter(|loss| loss.is_finite())));
@@ -102,6 +109,14 @@ impl Recorder {
     pub fn warned(&mut self, iteration: u64, warning: Option<LossScaleWarning>) {
         if let Some(warning) = warning {
             self.doubts.loss_scale(iteration, warning);
+            self.record.doubts = self.doubts.sentences();
+        }
+    }
+
+    /// Warns about a sample whose loss is infinite or NaN, after the step that was skipped because of it.
+    pub fn warn_of_samples(&mut self, entry: &LogEntry) {
+        if let Some(samples) = entry.skipped.as_ref().and_then(|skipped| skipped.samples.as_ref()) {
+            self.doubts.samples(entry.iteration, samples);
             self.record.doubts = self.doubts.sentences();
         }
     }
@@ -124,6 +139,7 @@ impl Recorder {
             self.doubts.set_flushed(&point.name, point.extremes.flushes_all());
         }
         self.add(entry);
+        self.warn_of_samples(entry);
         self.scored(entry);
         // They were printed when they were found.
         self.doubts.news();

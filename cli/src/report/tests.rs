@@ -1,13 +1,14 @@
 //! The page of a made-up result, with names that try to be HTML.
 
 use super::*;
-use crate::data::{LoadNotes, Segmentation, Split};
+use crate::data::{LoadNotes, Segmentation, Sources, Split};
 use serde_json::json;
 
 const HOSTILE: &str = "<script src=\"http://x\">'&";
 
 fn data() -> Segmentation {
-    let split = Split { count: 2, height: 2, width: 3, images: vec![9; 36].into(), labels: vec![1; 12].into() };
+    let (images, labels) = (vec![9; 36].into(), vec![1; 12].into());
+    let split = Split { count: 2, height: 2, width: 3, images, labels, sources: Sources::Unnamed };
     Segmentation {
         name: HOSTILE.to_owned(),
         classes: vec![HOSTILE.to_owned(), "b".to_owned()],

@@ -29,7 +29,7 @@ pub use loss_divisor::LossDivisor;
 pub use networks::{ClassifyNet, Net, Network};
 pub use predictions::{DetectedBox, GeneratedImages, Predictions, Transcript};
 pub use report_samples::{BoxedSample, EvaluationBaseline, Samples, samples};
-pub use run::{On, TrainingRun};
+pub use run::{On, SampleTest, TrainingRun, UnusableSamples};
 pub use speech::Convolutions;
 pub use torch::{DetectedNetwork, InputSpec};
 

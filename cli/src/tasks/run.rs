@@ -4,8 +4,11 @@ mod distributed;
 mod predict;
 mod steps;
 mod untrained_params;
+mod unusable;
 
-pub(super) use predict::{best, logits, numbers, predict};
+pub(super) use predict::{best, input, logits, loss_of, numbers, predict, values_of};
+pub(super) use unusable::SampleLosses;
+pub use unusable::{SampleTest, UnusableSamples};
 
 use super::{Classes, DistributedOptions, Predictions, Settings, TrainingConfig, torch, weights};
 use crate::{Failure, device::Work, metrics::Metrics};
@@ -23,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, marker::PhantomData, time::Duration};
 use steps::{FirstNetworkTurn, MicroBatching};
 use untrained_params::only_decayed;
+use unusable::SampleSearch;
 
 /// Split of the data on which a network is evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +61,7 @@ impl<const N: usize> BatchInfo for Prefetched<N> {
 }
 
 /// Trait of the task-specific part of a training: batches, forward and backward pass, scores.
-pub(super) trait TrainingTask {
+pub(super) trait TrainingTask: SampleLosses {
     /// Training batch that the network reads.
     type Batch: BatchInfo;
 
@@ -148,6 +152,10 @@ pub trait TrainingRun {
     /// # Errors
     /// Too many skips in a row, or the device's.
     fn step(&mut self) -> Result<StepOutcome, Failure>;
+
+    /// Returns the samples because of which the last step was skipped, if it was skipped because of its loss and the task
+    /// has found them.
+    fn unusable_samples(&self) -> Option<&UnusableSamples>;
 
     /// Returns the shape of the last step's batch.
     fn batch_sizes(&self) -> &[usize];
@@ -318,6 +326,9 @@ struct Training<B: Backend, T: TrainingTask> {
     first_turn: FirstNetworkTurn,
     /// Losses of the last step, one per network.
     losses: Vec<f32>,
+    search: SampleSearch,
+    /// Samples because of which the last step was skipped.
+    unusable: Option<UnusableSamples>,
 }
 
 impl<B: Backend<Error: 'static>, T: TrainingTask> Training<B, T> {
@@ -325,22 +336,44 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> Training<B, T> {
         let first = values(&trainer)?;
         let (first_turn, losses, fetched, taken) = Default::default();
         let (ahead, cut, measured, position, steps) = (None, None, None, 0, 0);
-        Ok(Self { task, trainer, cut, measured, ahead, fetched, taken, position, first, steps, first_turn, losses })
+        let (search, unusable) = (SampleSearch::default(), None);
+        Ok(Self {
+            task,
+            trainer,
+            cut,
+            measured,
+            ahead,
+            fetched,
+            taken,
+            position,
+            first,
+            steps,
+            first_turn,
+            losses,
+            search,
+            unusable,
+        })
     }
 }
 
 impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T> {
     fn step(&mut self) -> Result<StepOutcome, Failure> {
+        let start = self.position;
         let outcome = match self.cut {
             Some(cut) => self.step_in_parts(cut)?,
             None => self.step_whole()?,
         };
         self.steps += 1;
+        let outcome = self.with_sample(start, outcome);
         let ratio = self.task.ratio();
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let of_one = |loss: f32| (f64::from(loss) * ratio) as f32;
         self.losses.iter_mut().for_each(|loss| *loss = of_one(*loss));
         Ok(StepOutcome { loss: of_one(outcome.loss), ..outcome })
+    }
+
+    fn unusable_samples(&self) -> Option<&UnusableSamples> {
+        self.unusable.as_ref()
     }
 
     fn batch_sizes(&self) -> &[usize] {

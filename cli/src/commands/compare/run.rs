@@ -5,7 +5,7 @@ use crate::{
     Failure,
     commands::train::signals::{Signal, Signals},
     output::{Counter, Progress},
-    record::{LogEntry, Record, Recorder},
+    record::{LogEntry, Record, Recorder, StepResult},
     sanity_checks,
     setup::CHAOS,
     tasks::{DistributedOptions, On, TrainingConfig, open},
@@ -93,7 +93,8 @@ impl Run<'_> {
             };
             let seconds = start.elapsed().as_secs_f64();
             let losses = run.losses();
-            let mut entry = recorder.step(iteration, (&outcome, &losses), (seconds, None), &run.sites(), sampled);
+            let result = StepResult { outcome: &outcome, losses: &losses, unusable: run.unusable_samples() };
+            let mut entry = recorder.step(iteration, result, (seconds, None), &run.sites(), sampled);
             recorder.warned(iteration, run.warning());
             sanity_checks::print_warnings(progress, &about, &recorder.news());
             if is_shown() {

@@ -17,7 +17,7 @@ use crate::{
     metrics::{MISSING_VALUE, Metrics},
     output::{self, Claim, Progress, layout},
     ranks,
-    record::{Description, GradientTraffic, LogEntry, Recorder, mean_of_last},
+    record::{Description, GradientTraffic, LogEntry, Recorder, StepResult, mean_of_last},
     report::Report,
     sanity_checks,
     setup::{epochs, steps_of_epochs},
@@ -428,8 +428,10 @@ impl Training<'_> {
         let losses = self.run.losses();
         let travelled = GradientTraffic::between(self.group, before, self.run.traffic());
         let sites = self.run.sites();
-        let mut entry = self.recorder.step(iteration, (&outcome, &losses), (seconds, travelled), &sites, sampled);
+        let result = StepResult { outcome: &outcome, losses: &losses, unusable: self.run.unusable_samples() };
+        let mut entry = self.recorder.step(iteration, result, (seconds, travelled), &sites, sampled);
         drop(sites);
+        self.recorder.warn_of_samples(&entry);
         self.recorder.warned(iteration, self.run.warning());
         // Measured before an evaluation, whose batches have other sizes.
         let memory = self.run.memory();

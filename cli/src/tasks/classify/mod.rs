@@ -4,7 +4,7 @@ mod data;
 mod network;
 mod torchvision;
 mod towers;
-mod training;
+pub(super) mod training;
 
 pub use network::Classifier;
 pub(super) use network::network;

@@ -12,7 +12,7 @@ use crate::{
     tasks::{Classes, ClassifyNet, ImageInput, On, Predictions, Settings, run, samples, torch},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer,
+    CrossEntropy, Error, Gradients, Input, Parameters, Prefetched, TorchModule, Trainer, Var,
     gradscale_core::backend::Backend, optim::Optimizer,
 };
 
@@ -66,6 +66,41 @@ impl<'a> ClassifyTraining<'a> {
         let task = Self { data, settings, net, order, images: Vec::new(), labels: Vec::new() };
         Ok((task, parameters, optimizer))
     }
+
+    /// Returns the loss of a batch, which training minimises.
+    fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>) -> Var<'t> {
+        let options = CrossEntropy { divisor: self.settings.pixels.divisor(), ..CrossEntropy::default() };
+        self.net.loss(x, labels, &options)
+    }
+}
+
+impl run::SampleLosses for ClassifyTraining<'_> {
+    fn draw_samples(&mut self) -> Vec<Sample> {
+        self.order.by_ref().take(self.settings.batch).collect()
+    }
+
+    fn has_unusable_data(&self, sample: Sample) -> Result<bool, Failure> {
+        let train = &self.data.train;
+        Ok(match train.element {
+            // All bytes are numbers.
+            Element::Byte => false,
+            Element::Number => run::numbers(&train.shown(sample)?).iter().any(|value| !value.is_finite()),
+        })
+    }
+
+    fn sample_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, sample: Sample,
+    ) -> Result<f32, Failure> {
+        let Classification { height, width, channels, element, ref labels, .. } = self.data.train;
+        let (image, label) = (self.data.train.shown(sample)?, [labels[sample.index]]);
+        let (size, values) = ([1, height, width, channels], run::values_of(element, &image));
+        let batch = [run::input((size, element), &image, &values), Input::u32([1], &label)];
+        run::loss_of(trainer, batch, |[x, labels]| self.loss(x, labels))
+    }
+
+    fn sample_source(&self, index: usize) -> Option<String> {
+        self.data.train.source(index)
+    }
 }
 
 impl run::TrainingTask for ClassifyTraining<'_> {
@@ -80,7 +115,7 @@ impl run::TrainingTask for ClassifyTraining<'_> {
         self.labels.clear();
         let train = &self.data.train;
         let Classification { height, width, channels, element, ref labels, .. } = *train;
-        let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
+        let samples = run::SampleLosses::draw_samples(self);
         for (sample, image) in samples.iter().zip(train.batch(&samples)) {
             self.images.extend_from_slice(&image?);
             self.labels.push(labels[sample.index]);
@@ -96,12 +131,7 @@ impl run::TrainingTask for ClassifyTraining<'_> {
     fn backward<B: Backend>(
         &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
     ) -> Result<Gradients, Error<B::Error>> {
-        let divisor = self.settings.pixels.divisor();
-        let net = &self.net;
-        trainer.backward(batch, |[x, labels]| {
-            let options = CrossEntropy { divisor, ..CrossEntropy::default() };
-            net.loss(x, labels, &options)
-        })
+        trainer.backward(batch, |[x, labels]| self.loss(x, labels))
     }
 
     fn ratio(&self) -> f64 {

@@ -1,10 +1,10 @@
 //! Object detection: SSD and Faster R-CNN.
 
 mod data;
-mod multibox;
+pub(super) mod multibox;
 mod network;
-mod proposing;
-mod training;
+pub(super) mod proposing;
+pub(super) mod training;
 
 use super::{
     CheckpointInfo, Dataset, DetectedNetwork, Export, InferenceModel, InputNormalization, InputSpec, LossDivisor, Net,

@@ -4,7 +4,7 @@ use super::network::{Detects, Normalised, pixels};
 use crate::{
     Failure,
     data::Shown,
-    tasks::{Net, Network},
+    tasks::{Net, Network, run},
 };
 use gradscale::{
     Error, Gradients, Input, MultiBox, Parameters, PlanRow, Prefetched, Trainer, Var,
@@ -64,6 +64,15 @@ impl Detects for Multibox {
         &self, trainer: &mut Trainer<B>, batch: Prefetched<5>,
     ) -> Result<Gradients, Error<B::Error>> {
         trainer.backward(batch, |all| self.loss(all))
+    }
+
+    fn evaluated_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, shown: Vec<Shown>, _: Vec<u64>,
+    ) -> Result<f32, Failure> {
+        let (pixels, side) = (pixels(&shown), self.side);
+        let targets = self.targets(shown.iter().map(|one| &one.truths[..]));
+        let batch = targets.batch([shown.len(), side, side, 3], &pixels, self.defaults.len());
+        run::loss_of(trainer, batch, |all| self.loss(all))
     }
 
     fn found<B: Backend>(

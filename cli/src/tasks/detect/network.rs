@@ -44,6 +44,11 @@ pub trait Detects: Debug + Sized + 'static {
     /// Runs the detector's forward and backward pass on a batch.
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Self::Batch) -> Result<Gradients, Error<B::Error>>;
 
+    /// Computes the loss of a batch of these pictures, each with a random word, in evaluation mode.
+    fn evaluated_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, shown: Vec<Shown>, words: Vec<u64>,
+    ) -> Result<f32, Failure>;
+
     /// Detects the boxes of each image; corners are relative to the image size.
     fn found<B: Backend>(
         &self, trainer: &mut Trainer<B>, pictures: Input<'_>,

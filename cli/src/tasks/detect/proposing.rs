@@ -5,7 +5,11 @@ use super::network::{Detects, Normalised, pixels};
 use crate::{
     Failure,
     data::{Random, Shown},
-    tasks::{Network, run::BatchInfo, torch::Flattened},
+    tasks::{
+        Network,
+        run::{self, BatchInfo},
+        torch::Flattened,
+    },
 };
 use gradscale::{
     AnchorTruth, Error, Gradients, Input, Parameters, PlanRow, RegionTruth, Trainer, Var,
@@ -92,15 +96,16 @@ impl Detects for Proposing {
     }
 
     fn backward<B: Backend>(&self, trainer: &mut Trainer<B>, batch: Batch) -> Result<Gradients, Error<B::Error>> {
-        let Batch { pixels, truths, words, anchors, factor, .. } = &batch;
-        let pictures = Input::u8([truths.len(), self.side, self.side, 3], pixels);
-        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.apply(x)))?;
-        let proposals = self.regions.proposals(&answers.data, true);
-        let all = truths.iter().map(|truths| &truths[..]);
-        let mut regions =
-            self.regions.region_targets(all, &proposals, |image, place| word(words, REGIONS, image, place));
-        regions.share *= factor;
-        trainer.backward(self.inputs(pixels, anchors, &regions), |all| self.loss(all))
+        let regions = self.region_targets(trainer, &batch)?;
+        trainer.backward(self.inputs(&batch.pixels, &batch.anchors, &regions), |all| self.loss(all))
+    }
+
+    fn evaluated_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, shown: Vec<Shown>, words: Vec<u64>,
+    ) -> Result<f32, Failure> {
+        let batch = self.batch(trainer, shown, words, 1.0)?;
+        let regions = self.region_targets(trainer, &batch)?;
+        run::loss_of(trainer, self.inputs(&batch.pixels, &batch.anchors, &regions), |all| self.loss(all))
     }
 
     fn found<B: Backend>(
@@ -134,6 +139,20 @@ impl Detects for Proposing {
 }
 
 impl Proposing {
+    /// Returns the targets of the regions that the network proposes for a batch with its weights of now.
+    fn region_targets<B: Backend>(
+        &self, trainer: &mut Trainer<B>, Batch { pixels, truths, words, factor, .. }: &Batch,
+    ) -> Result<RegionTargets, Error<B::Error>> {
+        let pictures = Input::u8([truths.len(), self.side, self.side, 3], pixels);
+        let answers = trainer.evaluate([pictures], |[x]| self.net.proposed(self.input.apply(x)))?;
+        let proposals = self.regions.proposals(&answers.data, true);
+        let all = truths.iter().map(|truths| &truths[..]);
+        let mut regions =
+            self.regions.region_targets(all, &proposals, |image, place| word(words, REGIONS, image, place));
+        regions.share *= factor;
+        Ok(regions)
+    }
+
     /// Returns the inputs of a training step of the network that proposes regions.
     fn inputs<'a>(
         &self, pixels: &'a [u8], of_anchors: &'a AnchorTargets, of_regions: &'a RegionTargets,

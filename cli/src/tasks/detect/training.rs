@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{Boxed, Order, Pictured, Sample},
+    data::{Boxed, Order, Pictured, Sample, Shown},
     metrics::{AveragePrecision, Metrics},
     tasks::{Classes, ImageInput, LossDivisor, On, Predictions, Settings, run, samples, torch},
 };
@@ -39,6 +39,12 @@ impl<'a, D: Detects> DetectTraining<'a, D> {
         Ok((Self { data, settings, net, order }, parameters, optimizer))
     }
 
+    /// Returns augmented training pictures.
+    fn shown(&self, samples: &[Sample]) -> Result<Vec<Shown>, Failure> {
+        let farthest = MAX_ZOOM_OUT[usize::from(self.settings.network.small)];
+        Ok(self.data.batch(samples, self.net.side(), farthest)?)
+    }
+
     /// Runs the detector on some pictures, and returns the boxes of each.
     fn found<B: Backend<Error: 'static>>(
         &self, trainer: &mut Trainer<B>, pictures: &[&Pictured],
@@ -55,6 +61,22 @@ impl<'a, D: Detects> DetectTraining<'a, D> {
     }
 }
 
+impl<D: Detects> run::SampleLosses for DetectTraining<'_, D> {
+    fn draw_samples(&mut self) -> Vec<Sample> {
+        self.order.by_ref().take(self.settings.batch).collect()
+    }
+
+    fn sample_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, sample: Sample,
+    ) -> Result<f32, Failure> {
+        self.net.evaluated_loss(trainer, self.shown(&[sample])?, vec![sample.word])
+    }
+
+    fn sample_source(&self, index: usize) -> Option<String> {
+        self.data.train.get(index).map(|picture| picture.name.clone())
+    }
+}
+
 impl<D: Detects> run::TrainingTask for DetectTraining<'_, D> {
     type Batch = D::Batch;
 
@@ -63,9 +85,8 @@ impl<D: Detects> run::TrainingTask for DetectTraining<'_, D> {
     }
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<D::Batch, Failure> {
-        let samples: Vec<Sample> = self.order.by_ref().take(self.settings.batch).collect();
-        let farthest = MAX_ZOOM_OUT[usize::from(self.settings.network.small)];
-        let shown = self.data.batch(&samples, self.net.side(), farthest)?;
+        let samples = run::SampleLosses::draw_samples(self);
+        let shown = self.shown(&samples)?;
         // A custom divisor replaces the number of pictures; the loss of a picture is that of a counted box.
         let factor = match self.settings.pixels {
             LossDivisor::Batch => 1.0,

@@ -2,7 +2,7 @@
 
 mod data;
 mod network;
-mod training;
+pub(super) mod training;
 mod writing;
 
 pub use writing::Choice;

@@ -1,7 +1,7 @@
 //! Language models with first values, and windows of text for them.
 
 use crate::{
-    data::{Corpus, Order, Random},
+    data::{Corpus, Order, Random, Sample},
     tasks::{Net, Network, run::BatchInfo},
 };
 use gradscale::{
@@ -155,6 +155,11 @@ impl Windows {
         self.order = self.order.clone().at(position);
     }
 
+    /// Draws the windows of a batch in random order, without advancing the position.
+    pub fn draw(&mut self) -> Vec<Sample> {
+        self.order.by_ref().take(self.rows.max(1)).collect()
+    }
+
     /// Returns the next training batch, and advances the position.
     pub fn next(&mut self, data: &Corpus, model: &Model) -> Batch {
         let rows = self.rows.max(1);
@@ -163,7 +168,7 @@ impl Windows {
         let starts: Vec<usize> = if self.contiguous {
             (0..rows).map(|row| (row * each + step) * data.window).collect()
         } else {
-            self.order.by_ref().take(rows).map(|sample| sample.index * data.window).collect()
+            self.draw().into_iter().map(|window| window.index * data.window).collect()
         };
         let mut batch = Batch::new(&data.train, &starts, data.window);
         batch.fresh = step == 0;

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Failure,
-    data::Corpus,
+    data::{Corpus, Sample},
     metrics::{Metrics, Perplexity},
     tasks::{Classes, LossDivisor, On, Predictions, Settings, TextInput, Transcript, run, samples},
 };
@@ -55,6 +55,29 @@ impl<'a> LanguageTraining<'a> {
         let room = LOGITS / (self.data.window * self.data.vocabulary.len()).max(1);
         let rows = room.clamp(1, ROWS).min(self.data.windows(text).max(1));
         (rows, text.len().saturating_sub(1).div_ceil(rows))
+    }
+}
+
+impl run::SampleLosses for LanguageTraining<'_> {
+    /// Draws the windows of a decoder; the loss of a bigLSTM's window depends on those before it.
+    fn draw_samples(&mut self) -> Vec<Sample> {
+        match self.model {
+            Model::Decoder(_) => self.windows.draw(),
+            Model::BigLstm(..) => Vec::new(),
+        }
+    }
+
+    fn sample_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, sample: Sample,
+    ) -> Result<f32, Failure> {
+        let Model::Decoder(net) = &self.model else { return Ok(0.0) };
+        let window = Batch::new(&self.data.train, &[sample.index * self.data.window], self.data.window);
+        run::loss_of(trainer, window.inputs(), |[tokens, targets]| self.loss(net.logits(tokens).cross_entropy(targets)))
+    }
+
+    fn sample_source(&self, index: usize) -> Option<String> {
+        let first = index * self.data.window;
+        Some(format!("tokens {first} to {} of the training text", first + self.data.window))
     }
 }
 

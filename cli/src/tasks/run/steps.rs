@@ -58,6 +58,27 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> Training<B, T> {
         self.step_second_network(outcome)
     }
 
+    /// Searches for the samples of a step that was skipped because of its loss, and sets the first of them in its outcome.
+    /// The samples of the step begin at position `start`. All ranks search all micro-batches, because each has all data.
+    pub(super) fn with_sample(&mut self, start: u64, outcome: StepOutcome) -> StepOutcome {
+        self.unusable = None;
+        let Some(skipped) = outcome.skipped.as_ref().filter(|skipped| skipped.loss.is_some()) else { return outcome };
+        let starts = match self.cut {
+            Some(MicroBatching { parts, batch }) => (0..parts).map(|part| start + u64::from(part) * batch).collect(),
+            None => vec![start],
+        };
+        let (position, mut samples) = (self.task.position(), Vec::new());
+        for start in starts {
+            self.task.seek(start);
+            samples.extend(self.task.draw_samples());
+        }
+        self.task.seek(position);
+        self.unusable = self.search.find(&self.task, &mut self.trainer, &samples);
+        let Some(found) = &self.unusable else { return outcome };
+        let skipped = Some(skipped.clone().with_sample(found.first()));
+        StepOutcome { skipped, ..outcome }
+    }
+
     /// Runs the step of the second network, if there is one, as a part of the first network's step.
     fn step_second_network(&mut self, first: StepOutcome) -> Result<StepOutcome, Failure> {
         if self.task.losses().is_empty() {

@@ -2,7 +2,7 @@
 
 mod data;
 mod network;
-mod training;
+pub(super) mod training;
 
 use super::{
     CheckpointInfo, Dataset, DetectedNetwork, InferenceModel, InputSpec, LossDivisor, Net, Network, Task, TaskSpec,

@@ -6,12 +6,12 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{Batches, Element, Segmentation, Split, in_order},
+    data::{Batches, Element, Sample, Segmentation, Split, in_order},
     metrics::{Confusion, Metrics},
     tasks::{Classes, On, Predictions, Settings, run, samples},
 };
 use gradscale::{
-    CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer,
+    CrossEntropy, Error, Gradients, Input, Parameter, Parameters, Prefetched, Trainer, Var,
     gradscale_core::backend::Backend, nn::Module, optim::Optimizer,
 };
 
@@ -48,6 +48,33 @@ impl<'a> SegnetTraining<'a> {
         let task = Self { data, settings, net, weights, batches, images: Vec::new(), labels: Vec::new() };
         Ok((task, parameters, optimizer))
     }
+
+    /// Returns the loss of a batch, which training minimises.
+    fn loss<'t>(&self, x: Var<'t>, labels: Var<'t>) -> Var<'t> {
+        let weights = Some(x.tape().parameter(&self.weights));
+        let (ignore, divisor) = (self.data.ignore.map(u32::from), self.settings.pixels.divisor());
+        self.net.forward(x).cross_entropy_with(labels, &CrossEntropy { weights, ignore, divisor })
+    }
+}
+
+impl run::SampleLosses for SegnetTraining<'_> {
+    fn draw_samples(&mut self) -> Vec<Sample> {
+        self.batches.draw()
+    }
+
+    fn sample_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, sample: Sample,
+    ) -> Result<f32, Failure> {
+        let (mut image, mut labels) = (Vec::new(), Vec::new());
+        self.batches.read(&[sample], &mut image, &mut labels)?;
+        let Split { height, width, .. } = self.data.train;
+        let batch = [Input::u8([1, height, width, 3], &image), Input::u8([1, height, width, 1], &labels)];
+        run::loss_of(trainer, batch, |[x, labels]| self.loss(x, labels))
+    }
+
+    fn sample_source(&self, index: usize) -> Option<String> {
+        self.data.train.source(index)
+    }
 }
 
 impl run::TrainingTask for SegnetTraining<'_> {
@@ -63,13 +90,7 @@ impl run::TrainingTask for SegnetTraining<'_> {
     fn backward<B: Backend>(
         &self, trainer: &mut Trainer<B>, batch: Prefetched<2>,
     ) -> Result<Gradients, Error<B::Error>> {
-        let divisor = self.settings.pixels.divisor();
-        let (net, weights, ignore) = (&self.net, &self.weights, self.data.ignore);
-        trainer.backward(batch, |[x, labels]| {
-            let options =
-                CrossEntropy { weights: Some(x.tape().parameter(weights)), ignore: ignore.map(u32::from), divisor };
-            net.forward(x).cross_entropy_with(labels, &options)
-        })
+        trainer.backward(batch, |[x, labels]| self.loss(x, labels))
     }
 
     fn ratio(&self) -> f64 {

@@ -6,12 +6,14 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{Order, Speech, Spoken},
+    data::{Order, Sample, Speech, Spoken},
     metrics::{ErrorRate, Metrics},
     tasks::{Classes, LossDivisor, On, Predictions, Settings, SoundInput, Transcript, run, samples},
 };
 use gradscale::{
-    Error, Gradients, Parameters, Prefetched, Trainer, gradscale_core::backend::Backend, optim::Optimizer,
+    Error, Gradients, Parameters, Prefetched, Trainer, Var,
+    gradscale_core::{backend::Backend, ops::Ctc},
+    optim::Optimizer,
 };
 
 /// Number of recordings that are evaluated at once.
@@ -37,18 +39,27 @@ impl<'a> SpeechTraining<'a> {
         Ok((Self { data, settings, net, order, sorted }, parameters, optimizer))
     }
 
-    /// Returns the next recordings: for Deep Speech 2 in the first epoch by length (SortaGrad, Amodei et al. 2016, section
+    /// Draws the next recordings: for Deep Speech 2 in the first epoch by length (SortaGrad, Amodei et al. 2016, section
     /// 3.3), otherwise in the order of the seed.
-    fn next(&mut self) -> Vec<&'a Spoken> {
-        let mut recordings = Vec::with_capacity(self.settings.batch);
+    fn draw(&mut self) -> Vec<Sample> {
+        let mut samples = Vec::with_capacity(self.settings.batch);
         for _ in 0..self.settings.batch {
             let sorts = matches!(self.net, SpeechNet::DeepSpeech2(_));
             let place = usize::try_from(Order::position(&self.order)).ok().filter(|_| sorts);
             let Some(drawn) = self.order.next() else { break };
             let index = place.and_then(|place| self.sorted.get(place)).copied().unwrap_or(drawn.index);
-            recordings.extend(self.data.train.get(index));
+            samples.push(Sample { index, ..drawn });
         }
-        recordings
+        samples
+    }
+
+    /// Returns the loss of a batch, which training minimises.
+    fn loss<'t>(&self, all: [Var<'t>; 5]) -> Var<'t> {
+        let losses = self.net.losses(all, !self.data.keeps_infinite_losses);
+        match self.settings.pixels {
+            LossDivisor::Batch => losses.mean(),
+            LossDivisor::Fixed(divisor) => losses.sum() * (1.0 / divisor as f32),
+        }
     }
 
     /// Transcribes recordings by the greedy decoder and by beam search.
@@ -65,25 +76,48 @@ impl<'a> SpeechTraining<'a> {
     }
 }
 
+impl run::SampleLosses for SpeechTraining<'_> {
+    fn draw_samples(&mut self) -> Vec<Sample> {
+        self.draw()
+    }
+
+    /// Returns true for spectra with infinite or missing values, and for a recording that is too short for its transcript
+    /// if its loss stays infinite.
+    fn has_unusable_data(&self, sample: Sample) -> Result<bool, Failure> {
+        let Spoken { text, frames, spectra, .. } = &self.data.train[sample.index];
+        let letters: Vec<u32> = text.chars().map(u32::from).collect();
+        let steps = self.net.steps(u32::try_from(*frames).unwrap_or(u32::MAX));
+        let is_short = (steps as usize) < Ctc::least_frames(&letters);
+        Ok(is_short && self.data.keeps_infinite_losses || spectra.iter().any(|value| !value.is_finite()))
+    }
+
+    fn sample_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, sample: Sample,
+    ) -> Result<f32, Failure> {
+        let recording = std::iter::once(&self.data.train[sample.index]);
+        let batch = Batch::new(recording, self.data.frequencies, &self.data.letters, &self.net);
+        run::loss_of(trainer, batch.with_targets(), |all| self.loss(all))
+    }
+
+    fn sample_source(&self, index: usize) -> Option<String> {
+        self.data.train.get(index).map(|recording| recording.name.clone())
+    }
+}
+
 impl run::TrainingTask for SpeechTraining<'_> {
     type Batch = Prefetched<5>;
 
     fn prefetch<B: Backend<Error: 'static>>(&mut self, trainer: &mut Trainer<B>) -> Result<Prefetched<5>, Failure> {
-        let recordings = self.next();
-        let batch = Batch::new(recordings.iter().copied(), self.data.frequencies, &self.data.letters, &self.net);
+        let samples = self.draw();
+        let recordings = samples.iter().map(|sample| &self.data.train[sample.index]);
+        let batch = Batch::new(recordings, self.data.frequencies, &self.data.letters, &self.net);
         Ok(trainer.prefetch(batch.with_targets())?)
     }
 
     fn backward<B: Backend>(
         &self, trainer: &mut Trainer<B>, batch: Prefetched<5>,
     ) -> Result<Gradients, Error<B::Error>> {
-        trainer.backward(batch, |all| {
-            let losses = self.net.losses(all, !self.data.keeps_infinite_losses);
-            match self.settings.pixels {
-                LossDivisor::Batch => losses.mean(),
-                LossDivisor::Fixed(divisor) => losses.sum() * (1.0 / divisor as f32),
-            }
-        })
+        trainer.backward(batch, |all| self.loss(all))
     }
 
     fn ratio(&self) -> f64 {

@@ -4,7 +4,7 @@ mod beam;
 mod data;
 mod decode;
 mod network;
-mod training;
+pub(super) mod training;
 
 use super::{
     CheckpointInfo, Dataset, DetectedNetwork, Export, InferenceModel, LossDivisor, Net, Network, Predictions,

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{Buckets, Pair, Parallel},
+    data::{Buckets, Pair, Parallel, Sample},
     metrics::{Bleu, Metrics, Perplexity},
     tasks::{Classes, LossDivisor, On, Predictions, Sentences, Settings, Transcript, run, samples},
 };
@@ -59,6 +59,19 @@ impl<'a> TranslateTraining<'a> {
             perplexity.add(nats.data.first().copied().unwrap_or(f32::NAN), batch.counted() as u64);
         }
         Ok(perplexity.value())
+    }
+}
+
+impl run::SampleLosses for TranslateTraining<'_> {
+    fn draw_samples(&mut self) -> Vec<Sample> {
+        self.order.draw().into_iter().map(|index| Sample { index, word: 0 }).collect()
+    }
+
+    fn sample_loss<B: Backend<Error: 'static>>(
+        &self, trainer: &mut Trainer<B>, sample: Sample,
+    ) -> Result<f32, Failure> {
+        let batch = Batch::new(std::iter::once(&self.data.train[sample.index]), 1);
+        run::loss_of(trainer, batch.inputs(), |all| loss(&self.net, all, self.settings.pixels.divisor()))
     }
 }
 
