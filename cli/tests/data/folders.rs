@@ -49,6 +49,8 @@ fn every_fifth_of_a_class_is_for_scores() {
     let all =
         |data: &Labelled| indices.iter().map(|one| data.train.image(*one).unwrap().into_owned()).collect::<Vec<_>>();
     assert_eq!(all(&streamed), all(&data));
+    let source = data.train.source(12).unwrap();
+    assert!(source.contains("dogs") && streamed.train.source(12) == Some(source.clone()), "{source}");
     assert_eq!((streamed.mean, streamed.deviation), (data.mean, data.deviation));
 }
 

@@ -119,7 +119,11 @@ fn gaps_and_words() {
     assert!((data.columns[0].mean - 30.0).abs() < 1e-12 && (data.columns[1].mean - 0.1).abs() < 1e-12);
     let second = numbers(&data.train.image(1).unwrap());
     assert!(second[0] == 0.0 && second[1] > 1.0 && second[2] > 1.0 && second[3] < -1.0, "{second:?}");
-    assert_eq!(load(&dir.path().join("wide.csv"), None).unwrap().train, data.train);
+    let wide = load(&dir.path().join("wide.csv"), None).unwrap().train;
+    assert_eq!((&wide.features, &wide.labels), (&data.train.features, &data.train.labels));
+    // The fifth row is for the test, so the fifth of training is in line 7 behind the header.
+    let source = wide.source(4).unwrap();
+    assert!(source.ends_with("wide.csv, line 7"), "{source}");
     // A checkpoint keeps the features, and those of earlier versions are numbers.
     let kept: Vec<Column> = serde_json::from_str(&serde_json::to_string(&data.columns).unwrap()).unwrap();
     assert_eq!(kept, data.columns);

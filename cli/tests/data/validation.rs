@@ -36,7 +36,12 @@ fn parts_of_their_own() {
         }
     }
     let data = Segmentation::load(dir.path(), &wanted()).unwrap();
-    assert_eq!(data.validation, Some(data.test));
+    let validation = data.validation.unwrap();
+    assert_eq!((&validation.images, &validation.labels), (&data.test.images, &data.test.labels));
+    for (part, name) in [(&validation, "val"), (&data.test, "test")] {
+        let source = part.source(0).unwrap();
+        assert!(source.starts_with(&dir.path().join("images").join(name).display().to_string()), "{source}");
+    }
 }
 
 /// A validation set of which nothing can be read is replaced, as one that does not exist.
