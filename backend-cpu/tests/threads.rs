@@ -6,6 +6,7 @@
     reason = "a test: small sizes, a device that cannot fail"
 )]
 
+mod sets;
 mod shared;
 
 use gradscale_core::{
@@ -13,7 +14,8 @@ use gradscale_core::{
     ops::{Conv2d, CrossEntropy, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary},
     stats::{Convention, Detail, Stats},
 };
-use gradscale_cpu::{Cpu, Isa, Memory};
+use gradscale_cpu::{Cpu, Memory};
+use sets::instruction_sets;
 use shared::{Bits, halves, read, store};
 
 /// One of everything whose work is divided.
@@ -128,7 +130,7 @@ fn store_f32(cpu: &Cpu, x: &Memory, len: usize) -> Memory {
 
 #[test]
 fn bits_do_not_depend_on_threads() {
-    for isa in Isa::available() {
+    for isa in instruction_sets() {
         let serial = everything(&Cpu::with_isa(1, isa).unwrap());
         for threads in [2, 3, 7] {
             let full = everything(&Cpu::with_isa(threads, isa).unwrap());
@@ -144,7 +146,7 @@ fn bits_do_not_depend_on_threads() {
 #[test]
 fn few_rows_have_the_bits_of_many() {
     const FULL_M: u32 = 200;
-    for isa in Isa::available().into_iter().filter(|isa| isa.to_string() != "AMX") {
+    for isa in instruction_sets().into_iter().filter(|isa| isa.to_string() != "AMX") {
         for threads in [1, 3] {
             let cpu = Cpu::with_isa(threads, isa).unwrap();
             for ([n, k], turned) in
