@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a program or test that `./test.sh` builds, built if need be. Choosing one
-# package would choose other features of its dependencies, and build them all once more.
+# Prints the path of a program or test that `./test.sh` builds, built if need be. Choosing one package would choose other
+# features of its dependencies, and build them all once more.
 #
 #   built.sh PACKAGE TARGET             the test or program of that name, or the tests of the library of that name
 #   built.sh --example PACKAGE TARGET   the example of that name
@@ -9,8 +9,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck disable=SC2046
-build() { "$@" --quiet $(scripts/packages.sh) $(scripts/features.sh) --profile tested --locked --message-format=json; }
-command=(build cargo test --lib --bins --tests --no-run)
+build() { "$@" --quiet --workspace $(scripts/features.sh) --profile tested --locked --message-format=json; }
+command=(build cargo test --tests --no-run)
 [ -z "${GRADSCALE_BUILT-}" ] || command=(cat "$GRADSCALE_BUILT")
 if [ "${1-}" = --example ]; then
     shift

@@ -153,12 +153,8 @@ MPI = threading.Event()
 def features(*others):
     """Returns the features of all builds, which are the same everywhere, so that nothing is built twice."""
     MPI.wait()
-    return cargo_arguments("scripts/features.sh") + [f"--features={one}" for one in others]
-
-
-def cargo_arguments(script):
-    """Returns what a script prints: arguments of cargo."""
-    return subprocess.run([ROOT / script], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    found = subprocess.run([ROOT / "scripts/features.sh"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return found.split() + [f"--features={one}" for one in others]
 
 
 # Running processes. `timeout` takes all children of a job along, but keeps the terminal's Ctrl-C from it.
@@ -322,8 +318,8 @@ class Tests:
 
 def built(*command):
     """Builds programs by a command of cargo, and yields package, target, path and folder of each that is run here."""
-    common = "--quiet", "--profile", "tested", "--locked", "--message-format=json"
-    cargo = ["cargo", *command, *common, *cargo_arguments("scripts/packages.sh"), *features()]
+    common = "--quiet", "--workspace", "--profile", "tested", "--locked", "--message-format=json"
+    cargo = ["cargo", *command, *common, *features()]
     output = subprocess.run(cargo, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     if command[0] == "test":
         # Parts then find their programs without a call of cargo, which looks at every source again.
@@ -390,9 +386,11 @@ def programs(tests, mode):
     start, before = time.monotonic(), os.times()
     commands = [("test", "--no-run", "--lib", *(word for name in QUICK for word in ("--test", name)))]
     if mode != "--quick":
+        # What has `test = false` in its manifest is left out, and with it Python's bindings, the tool of the page and others
+        # with many dependencies; `--lib` and `--bins` would build it as empty test programs. Benchmarks are left out too.
         # Of the examples only the one that runs here is built (`cargo test` would build its tests, not its main).
         # clippy checks that the others compile.
-        commands = [("test", "--no-run", "--lib", "--bins", "--tests"), ("build", "--example", "third_party")]
+        commands = [("test", "--no-run", "--tests"), ("build", "--example", "third_party")]
     try:
         found = [one for command in commands for one in built(*command)]
     except subprocess.CalledProcessError:
@@ -413,8 +411,8 @@ def parts(mode):
     if mode == "--quick":
         return []
     commands = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
-    common = "--quiet", "--profile", "tested", "--locked"
-    examples = "cargo", "test", *common, *cargo_arguments("scripts/packages.sh"), *features(), "--doc"
+    common = "--quiet", "--workspace", "--profile", "tested", "--locked"
+    examples = "cargo", "test", *common, *features(), "--doc"
     jobs = [Job(name, command, tells=command[0].endswith(".sh")) for name, command in commands.items()]
     return [*jobs, Job("examples of the documentation", list(examples))]
 
