@@ -42,7 +42,8 @@ unpack_packages() { # folder, architecture, packages
     timeout 600 "${apt[@]}" update && timeout 600 "${apt[@]}" install --download-only -y --no-install-recommends "$@" >/dev/null &&
         mkdir -p "$folder" && for package in "$state"/cache/archives/*.deb; do dpkg -x "$package" "$folder"; done
     rm -rf "$state"
-    [ -d "$folder" ]
+    # Otherwise a package that no other needs would create it: the loader of programs is looked for there.
+    [ -d "$folder" ] && ln -sfn usr/lib "$folder/lib"
 }
 fetch() {
     [ -x "$tools/bin/maturin" ] || { python3 -m venv "$tools" && timeout "$PATIENCE" "$tools/bin/pip" install --quiet "${TOOLS[@]}"; } ||
@@ -174,8 +175,8 @@ fi
 
 sources=$folder/gradscale-$version.tar.gz
 [ -f "$sources" ] || fail "$folder has no $(basename "$sources")"
-# The compiler is needed here. The profile is that of python/test.sh, whose dependencies are thus compiled already.
-MATURIN_PEP517_ARGS="--profile tested --locked" CARGO_TARGET_DIR=$targets "$tools/bin/python" -m pip wheel --quiet \
+# The compiler is needed here. Profile and target are those of the wheel, so that dependencies are compiled already.
+CARGO_BUILD_TARGET=$X86 CARGO_TARGET_DIR=$targets "$tools/bin/python" -m pip wheel --quiet \
     --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir "$directory/built" "$sources" ||
     fail "building the source distribution"
 try_installed python3 "$directory"/built/*.whl
