@@ -56,6 +56,11 @@ impl Adapter {
         self.inner.get_info().device_type == wgpu::DeviceType::Cpu
     }
 
+    /// Returns true if kernels may pack and unpack halves as f32, which nearly every driver allows.
+    pub(crate) fn packs_halves(&self) -> bool {
+        self.inner.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::SHADER_F16_IN_F32)
+    }
+
     /// Returns the features that matter to this backend, by name, and whether the adapter has them.
     #[must_use]
     pub fn features(&self) -> Vec<(&'static str, bool)> {
@@ -85,8 +90,8 @@ impl Adapter {
         Coop::candidates(&self.inner)
     }
 
-    /// Opens a device with all that the adapter allows, with timestamps where it has them, and with cooperative
-    /// matrices.
+    /// Opens a device with all that the adapter allows: timestamps, subgroups and f16 where it has them, and cooperative
+    /// matrices if they are requested.
     pub(crate) async fn open(&self, cooperative: bool) -> Result<(wgpu::Device, wgpu::Queue), Error> {
         let timestamps = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let (coop, experimental) = if cooperative {
@@ -98,7 +103,9 @@ impl Adapter {
         };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("gradscale"),
-            required_features: self.inner.features() & (timestamps | wgpu::Features::SUBGROUP) | coop,
+            required_features: self.inner.features()
+                & (timestamps | wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16)
+                | coop,
             experimental_features: experimental,
             required_limits: self.inner.limits(),
             ..wgpu::DeviceDescriptor::default()

@@ -2,10 +2,12 @@
 
 use crate::{
     Error,
+    conversions::Conversions,
     engine::{EnginePreference, EngineReason, ProductEngine, ProductLaunches},
     health::Health,
     kernel::Compiled,
     product_engine::{PlantedFault, Products},
+    product_tile::ProductTile,
     recording::Pending,
 };
 use gradscale_core::stats::FlushRule;
@@ -31,7 +33,11 @@ pub struct Wgpu {
     /// Maximum number of bytes that one binding can cover.
     largest_binding: u64,
     subgroups: bool,
+    f16: bool,
+    conversions: Conversions,
     pub(crate) products: Products,
+    /// Tile of all SIMT products, if a test has chosen it.
+    pub(crate) product_tile: Option<ProductTile>,
     pub(crate) planted_fault: PlantedFault,
     pub(crate) flush: FlushRule,
     pub(crate) f32_subnormals: bool,
@@ -65,7 +71,8 @@ impl Wgpu {
     /// Returns a device on these handles of wgpu, with SIMT for all products, until it is probed.
     pub(crate) fn from_handles(device: wgpu::Device, queue: wgpu::Queue, name: String, checked: bool) -> Self {
         let (health, limits) = (Health::watch(&device), device.limits());
-        let subgroups = device.features().contains(wgpu::Features::SUBGROUP);
+        let has = |feature| device.features().contains(feature);
+        let (subgroups, f16) = (has(wgpu::Features::SUBGROUP), has(wgpu::Features::SHADER_F16));
         Self {
             device,
             queue,
@@ -73,8 +80,11 @@ impl Wgpu {
             checked,
             largest_binding: limits.max_storage_buffer_binding_size,
             subgroups,
+            f16,
+            conversions: Conversions::default(),
             limits,
             products: Products::simt(EnginePreference::Simt, EngineReason::Pinned),
+            product_tile: None,
             planted_fault: PlantedFault::None,
             flush: FlushRule::Nearest,
             f32_subnormals: false,
@@ -108,8 +118,30 @@ impl Wgpu {
         Self { subgroups: false, compiled: Mutex::default(), ..self }.without_cooperative_matrices()
     }
 
+    /// Returns the device with one tile for all SIMT products, in place of the one that suits a shape: for tests.
+    #[must_use]
+    pub fn with_product_tile(self, tile: ProductTile) -> Self {
+        Self { product_tile: Some(tile), ..self }
+    }
+
     pub(crate) const fn has_subgroups(&self) -> bool {
         self.subgroups
+    }
+
+    pub(crate) const fn has_f16(&self) -> bool {
+        self.f16
+    }
+
+    /// Returns the conversions between halves and f32 that kernels use, as the test at opening has chosen them.
+    #[must_use]
+    pub const fn conversions(&self) -> Conversions {
+        self.conversions
+    }
+
+    /// Sets the conversions of all kernels that are compiled from now on, and forgets those that are compiled.
+    pub(crate) fn set_conversions(&mut self, conversions: Conversions) {
+        self.conversions = conversions;
+        self.compiled = Mutex::default();
     }
 
     /// Returns how many dispatches were enqueued so far, those of repeated recordings included.

@@ -7,6 +7,7 @@
 //! An operand's type is a constant, so that a kernel has a variant for each type of each operand. Where that would be many
 //! for little, as of a bias, it is a parameter: `"bias" = "p.output.bias"` in the table below.
 
+use crate::conversions::{Conversions, Decoding, Encoding};
 use core::fmt::Write;
 use gradscale_core::{backend::ABI, scale};
 use std::collections::HashMap;
@@ -68,6 +69,12 @@ pub(crate) const ROI_BINS: &str = include_str!("kernels/roi_bins.wgsl");
 pub(crate) const CTC: &str = include_str!("kernels/ctc.wgsl");
 pub(crate) const MULTI_TENSOR: &str = include_str!("kernels/multi_tensor.wgsl");
 const MERGE: [&str; 2] = [include_str!("kernels/merge.wgsl"), include_str!("kernels/merge_subgroups.wgsl")];
+const DECODE_INTEGERS: &str = include_str!("kernels/decode_integers.wgsl");
+const DECODE_HARDWARE: &str = include_str!("kernels/decode_hardware.wgsl");
+const DECODE_QUIETED: &str = include_str!("kernels/decode_quieted.wgsl");
+const ENCODE_INTEGERS: &str = include_str!("kernels/encode_integers.wgsl");
+const ENCODE_PACK: &str = include_str!("kernels/encode_pack.wgsl");
+const ENCODE_ROUND: &str = include_str!("kernels/encode_round.wgsl");
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
 
@@ -92,6 +99,7 @@ macro_rules! kernels {
 kernels! {
     PARTIAL_WORD_WRITE = "partial_word_write" [] ();
     PROBE = "probe" [] ();
+    CONVERSIONS = "conversions" [HALF] ();
     COMPARE = "compare" [] ();
     STREAM = "stream" [] ();
     MOMENTS = "moments" [HALF] ();
@@ -144,6 +152,37 @@ pub(crate) fn prelude() -> String {
     text + GRID
 }
 
+/// Properties of a device, and of the tensors of a launch, that a kernel's text depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextOptions {
+    /// Number of windows for each tensor.
+    pub windows: u32,
+    pub subgroups: bool,
+    pub conversions: Conversions,
+}
+
+impl Conversions {
+    /// Returns the text of the functions that convert.
+    fn text(self) -> String {
+        let decode = match self.decoding {
+            Decoding::Integers => DECODE_INTEGERS,
+            Decoding::Hardware => DECODE_HARDWARE,
+            Decoding::Quieted => DECODE_QUIETED,
+        };
+        let encode = match self.encoding {
+            Encoding::Integers => ENCODE_INTEGERS,
+            Encoding::Pack => ENCODE_PACK,
+            Encoding::Round => ENCODE_ROUND,
+        };
+        decode.to_owned() + encode
+    }
+
+    /// Returns true if the kernels must enable f16.
+    pub const fn needs_f16(self) -> bool {
+        matches!(self.encoding, Encoding::Round)
+    }
+}
+
 impl Kernel {
     /// Returns the operands of the kernel with their bindings, and then its other tensors.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor> {
@@ -152,19 +191,24 @@ impl Kernel {
         operands.chain(self.others.iter().copied())
     }
 
-    /// Returns the whole WGSL text of the kernel, with `windows` windows for each tensor, for a device with or without
-    /// subgroups.
-    pub fn text(&self, windows: u32, subgroups: bool) -> String {
+    /// Returns the whole WGSL text of the kernel.
+    pub fn text(&self, options: TextOptions) -> String {
+        let TextOptions { windows, subgroups, conversions } = options;
         // Directives that enable extensions must come first.
         let enables: String = self.source.split_inclusive('\n').take_while(|line| line.starts_with("enable")).collect();
         let source = &self.source[enables.len()..];
-        let mut text = enables + &prelude();
+        let converts = self.includes.contains(&HALF);
+        let f16 = if converts && conversions.needs_f16() && !enables.contains("f16") { "enable f16;\n" } else { "" };
+        let mut text = f16.to_owned() + &enables + &prelude();
         if windows > 1 {
             text += "override WINDOW: u32;\n";
         }
         self.tensors().for_each(|tensor| text += &tensor.text(windows));
         for &include in self.includes {
             text += include;
+            if include == HALF {
+                text += &conversions.text();
+            }
             if include == STORE {
                 text += MERGE[usize::from(subgroups)];
             }
@@ -175,12 +219,14 @@ impl Kernel {
 
     /// Returns the text of [`Kernel::text`] as browsers take it: subgroups must be enabled there, which naga does not
     /// read yet.
-    pub fn browser_text(&self, windows: u32, subgroups: bool) -> String {
-        let enables = if subgroups { "enable subgroups;\n" } else { "" };
-        enables.to_owned() + &self.text(windows, subgroups)
+    pub fn browser_text(&self, options: TextOptions) -> String {
+        let enables = if options.subgroups { "enable subgroups;\n" } else { "" };
+        enables.to_owned() + &self.text(options)
     }
 }
 
+#[cfg(all(test, target_os = "linux"))]
+mod instructions;
 pub(crate) mod tensor;
 #[cfg(test)]
 mod tests;

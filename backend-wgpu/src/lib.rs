@@ -1,7 +1,7 @@
 //! The wgpu backend of gradscale: every operator as a WGSL compute kernel, for Vulkan, Metal and DX12.
 //!
-//! WebGPU has half and no bfloat16, and promises little about it. So halves are words of two everywhere, converted and
-//! scaled with integer arithmetic: the same bits as core's on every driver, with and without f16 in shaders.
+//! WebGPU has half and no bfloat16, and promises little about it. So halves are words of two everywhere, converted by the
+//! device if a test at opening finds its conversions right, else by integers: the same bits as core's on every driver.
 //!
 //! ```no_run
 //! use gradscale_core::backend::{Backend, DType};
@@ -12,6 +12,8 @@
 
 mod adapter;
 mod backend;
+mod conversion_test;
+mod conversions;
 mod device;
 mod engine;
 mod error;
@@ -24,6 +26,7 @@ mod operators;
 mod pipeline;
 mod probe;
 mod product_engine;
+mod product_tile;
 mod queue;
 mod recording;
 mod self_test;
@@ -32,12 +35,14 @@ mod timing;
 mod transfer;
 
 pub use adapter::{Adapter, adapters, adapters_async};
+pub use conversions::{Conversions, Decoding, Encoding};
 pub use device::Wgpu;
 pub use engine::{
     EnginePreference, EngineReason, NotOffered, ProductEngine, ProductLaunches, Refusal, RefusalCause, Timing,
 };
 pub use error::Error;
 pub use memory::Memory;
+pub use product_tile::ProductTile;
 pub use recording::Recording;
 pub use table::Table;
 

@@ -2,6 +2,7 @@
 
 use crate::{
     Adapter, Error, Wgpu,
+    conversion_test::ConversionFaults,
     engine::{EnginePreference, EngineReason, Refusal, RefusalCause},
     product_engine::{PlantedFault, Products},
 };
@@ -87,6 +88,9 @@ impl Wgpu {
     async fn connect(adapter: &Adapter, checked: bool, cooperative: bool) -> Result<Self, Error> {
         let (device, queue) = adapter.open(cooperative).await?;
         let mut opened = Self::from_handles(device, queue, adapter.name(), checked);
+        if adapter.packs_halves() {
+            opened.choose_conversions(ConversionFaults::NONE).await?;
+        }
         opened.probe().await?;
         Ok(opened)
     }

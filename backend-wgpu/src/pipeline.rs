@@ -1,6 +1,9 @@
 //! Compilation of kernels into pipelines, each when it is first needed.
 
-use crate::{Error, Wgpu, kernel::Kernel};
+use crate::{
+    Error, Wgpu,
+    kernel::{Kernel, TextOptions},
+};
 
 impl Wgpu {
     /// Returns the pipeline of a kernel with `windows` windows for each of its tensors, and values for its `override`
@@ -46,9 +49,10 @@ impl Wgpu {
 
     fn module(&self, kernel: &Kernel, windows: u32) -> wgpu::ShaderModule {
         let text = if cfg!(target_family = "wasm") { Kernel::browser_text } else { Kernel::text };
+        let options = TextOptions { windows, subgroups: self.has_subgroups(), conversions: self.conversions() };
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
-            source: wgpu::ShaderSource::Wgsl(text(kernel, windows, self.has_subgroups()).into()),
+            source: wgpu::ShaderSource::Wgsl(text(kernel, options).into()),
         };
         let checks = if self.is_checked() {
             wgpu::ShaderRuntimeChecks::checked()

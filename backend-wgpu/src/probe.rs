@@ -51,7 +51,7 @@ impl Wgpu {
         store(&half, &mut read)?;
         let mut got = [0f32; 5];
         self.read_memory(&read, DataMut::F32(&mut got)).await?;
-        // Casts are integers, so there is one answer; a driver that breaks integers is no device.
+        // Casts have the bits of integers, so there is one answer; a driver that breaks integers is no device.
         let want = [two(-24), 0.0, two(-14), two(-14), two(-14)];
         if got == want {
             Ok(FlushRule::Nearest)

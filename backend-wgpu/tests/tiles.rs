@@ -12,7 +12,9 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass},
     stats::{Convention, Detail, Stats},
 };
-use gradscale_wgpu::{Adapter, EnginePreference, EngineReason, ProductEngine, ProductLaunches, Wgpu, adapters};
+use gradscale_wgpu::{
+    Adapter, EnginePreference, EngineReason, ProductEngine, ProductLaunches, ProductTile, Wgpu, adapters,
+};
 use pollster::block_on;
 use std::collections::BTreeMap;
 
@@ -26,15 +28,29 @@ fn integers(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Result and row of an operator on two operands.
+/// Numbers of many magnitudes, whose sums depend on their order.
+fn fractions(len: usize, seed: u64) -> Vec<f32> {
+    let magnitudes = [-5, 2, -2, 5, 1, -3, 4, 0, -4, 3, -1].map(|exponent| 2f32.powi(exponent));
+    integers(len, seed).into_iter().zip(magnitudes.into_iter().cycle()).map(|(a, b)| (a + 0.37) * b).collect()
+}
+
+/// Result and row of an operator on two operands of small integers.
 fn run<B: Backend>(
     device: &B, lens: [usize; 3], work: impl Fn(&B, &B::Buffer, &B::Buffer, Store<'_, B>) -> Result<(), B::Error>,
+) -> (Vec<f32>, Stats) {
+    run_on(integers, device, lens, work)
+}
+
+/// Result and row of an operator on two operands.
+fn run_on<B: Backend>(
+    numbers: fn(usize, u64) -> Vec<f32>, device: &B, lens: [usize; 3],
+    work: impl Fn(&B, &B::Buffer, &B::Buffer, Store<'_, B>) -> Result<(), B::Error>,
 ) -> (Vec<f32>, Stats) {
     let mut table = device.table(4, 0).unwrap();
     let control = Control { exponents: &[0, 0, 3, 5], hyperparameters: &[], seed: 1, detail: Detail::Full };
     device.upload(&control, 0..4, &mut table).unwrap();
     let operand = |len, seed| {
-        let values: Vec<half::f16> = integers(len, seed).into_iter().map(half::f16::from_f32).collect();
+        let values: Vec<half::f16> = numbers(len, seed).into_iter().map(half::f16::from_f32).collect();
         let mut buffer = device.alloc(DType::F16, len).unwrap();
         device.write(Data::F16(&values), &mut buffer).unwrap();
         buffer
@@ -205,6 +221,62 @@ fn a_resumed_training_keeps_its_engine() {
     assert_eq!((replaced.there.as_str(), replaced.here.as_str()), (&*engine.to_string(), "simt"));
     train(&mut pinned, 1);
     assert_eq!(pinned.0.device().product_launches().cooperative, 0);
+}
+
+/// Every tile has the bits of the others, for numbers whose sums depend on their order, and of the CPU for integers: with
+/// remainders in every direction, in all layouts and passes, with and without whole vectors.
+#[test]
+fn every_tile_has_the_same_bits() {
+    let Some(_) = device() else { return };
+    let cpu = Cpu::new(0).unwrap();
+    let devices: Vec<(ProductTile, Wgpu)> =
+        ProductTile::ALL.map(|tile| (tile, Wgpu::new(0).unwrap().with_product_tile(tile))).into();
+    let same_bits = |name: &str, results: Vec<(Vec<f32>, Stats)>| {
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        for ((tile, _), (values, row)) in devices.iter().zip(&results) {
+            assert!(bits(values) == bits(&results[0].0), "{name}: other bits by {tile:?}");
+            assert_eq!(row.counts(), results[0].1.counts(), "{name} by {tile:?}");
+        }
+    };
+    // Sizes that are multiples of four and a depth of eight; then none is.
+    for (m, n, k) in [(132, 136, 72), (131, 70, 37)] {
+        for transposed in [false, true] {
+            let p = Gemm::new(m, n, k).unwrap();
+            let p = if transposed { p.transpose_a().and_then(|p| p.transpose_b()).unwrap() } else { p };
+            let lens = p.lens().map(|len| len as usize);
+            let want = gemm(&cpu, p);
+            devices.iter().for_each(|(tile, gpu)| same(&format!("{p:?} by {tile:?}"), &gemm(gpu, p), &want));
+            let on = |gpu: &Wgpu| {
+                run_on(fractions, gpu, lens, |device, a, b, store| {
+                    device.launch(Launch::Gemm { p, a, b, bias: None, y: store })
+                })
+            };
+            same_bits(&format!("{p:?}"), devices.iter().map(|(_, gpu)| on(gpu)).collect());
+        }
+    }
+    for p in [
+        // Whole vectors and the same tap in a step; then neither, with strides and dilation.
+        Conv2d::new([2, 9, 8, 16], 72, [3, 3]).and_then(|p| p.pad([1, 1])).unwrap(),
+        Conv2d::new([1, 13, 12, 6], 10, [3, 2])
+            .and_then(|p| p.stride([2, 3]))
+            .and_then(|p| p.dilation([1, 2]))
+            .unwrap(),
+    ] {
+        let [x, w, y] = [p.x(), p.w(), p.y()].map(|shape| shape.iter().product::<u32>() as usize);
+        for (pass, lens) in [(Pass::Forward, [x, w, y]), (Pass::Data, [y, w, x]), (Pass::Weight, [x, y, w])] {
+            let name = format!("{pass:?} of {p:?}");
+            let want = run(&cpu, lens, |device, a, b, store| {
+                device.launch(Launch::Conv { p, pass, a, b, bias: None, y: store })
+            });
+            let on = |numbers, gpu: &Wgpu| {
+                run_on(numbers, gpu, lens, |device, a, b, store| {
+                    device.launch(Launch::Conv { p, pass, a, b, bias: None, y: store })
+                })
+            };
+            devices.iter().for_each(|(tile, gpu)| same(&format!("{name} by {tile:?}"), &on(integers, gpu), &want));
+            same_bits(&name, devices.iter().map(|(_, gpu)| on(fractions, gpu)).collect());
+        }
+    }
 }
 
 #[test]

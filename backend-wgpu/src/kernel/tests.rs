@@ -1,27 +1,53 @@
 //! Every kernel, without a GPU: parsed, validated, and written in the languages of Vulkan, Metal and DX12.
 
-use super::{KERNELS, Kernel};
+use super::{KERNELS, Kernel, TextOptions};
+use crate::{
+    conversions::{Conversions, Decoding, Encoding},
+    product_tile::ProductTile,
+};
 use naga::{
     ShaderStage,
     back::{hlsl, msl, pipeline_constants::process_overrides, spv},
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
-/// Values of all constants, the same for each: enough to reach each type and function once.
-fn checked(kernel: &Kernel, windows: u32, subgroups: bool, value: f64) -> Result<(), String> {
-    let text = kernel.text(windows, subgroups);
+/// Value of all constants, enough to reach each type and function once, but for those of windows and tiles.
+fn checked(kernel: &Kernel, options: TextOptions, (value, tile): (f64, ProductTile)) -> Result<(), String> {
+    let text = kernel.text(options);
     let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text))?;
     // Cooperative matrices are taken only where all of this is there.
     let coop = kernel.name.starts_with("coop");
-    let extra = Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP | Capabilities::COOPERATIVE_MATRIX;
-    let plain = if subgroups { Capabilities::SUBGROUP } else { Capabilities::empty() };
+    let extra = Capabilities::SHADER_FLOAT16
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+        | Capabilities::SUBGROUP
+        | Capabilities::COOPERATIVE_MATRIX;
+    let (f16, packs_f16) = (options.conversions.needs_f16(), options.conversions != Conversions::default());
+    let mut plain = Capabilities::empty();
+    plain.set(Capabilities::SUBGROUP, options.subgroups);
+    plain.set(Capabilities::SHADER_FLOAT16, f16);
+    plain.set(Capabilities::SHADER_FLOAT16_IN_FLOAT32, packs_f16);
     let capabilities = if coop { extra } else { plain };
     let mut validator = Validator::new(ValidationFlags::all(), capabilities);
 
     let info = validator.validate(&module).map_err(|error| error.emit_to_string(&text))?;
     let names = module.overrides.iter().filter_map(|(_, constant)| constant.name.clone());
-    // 128 MiB, a common size of bindings.
-    let constants = names.map(|name| if name == "WINDOW" { (name, 27.0) } else { (name, value) }).collect();
+    let is_tiled = kernel.includes.contains(&super::TILE);
+    let [rows, columns] = tile.sides();
+    let value_of = |name: &str| match name {
+        // 128 MiB, a common size of bindings.
+        "WINDOW" => 27.0,
+        "ROWS" if is_tiled => rows.into(),
+        "COLUMNS" if is_tiled => columns.into(),
+        "K_TILE" if is_tiled => tile.depth().into(),
+        // Constants that the text computes from these.
+        "QUARTERS" => f64::from(tile.depth() / 4),
+        "A_VEC4S" => f64::from(rows / 4),
+        "B_VEC4S" => f64::from(columns / 4),
+        "ROW_VEC4S" => f64::from(rows / 64),
+        "COLUMN_VEC4S" => f64::from(columns / 64),
+        _ => value,
+    };
+    let constants = names.map(|name| (name.clone(), value_of(&name))).collect();
     let entry = (ShaderStage::Compute, "main");
     let said = |error: &dyn std::fmt::Debug| format!("{}: {error:?}", kernel.name);
     let (module, info) = process_overrides(&module, &info, Some(entry), &constants).map_err(|error| said(&error))?;
@@ -44,8 +70,8 @@ fn checked(kernel: &Kernel, windows: u32, subgroups: bool, value: f64) -> Result
         return Ok(());
     }
     let pipeline = hlsl::PipelineOptions { entry_point: Some((entry.0, entry.1.into())) };
-    // Subgroups are wave operations, from shader model 6.0 on.
-    let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_0, ..Default::default() };
+    // Subgroups are wave operations, from shader model 6.0 on, and f16 is a type from 6.2 on.
+    let options = hlsl::Options { shader_model: hlsl::ShaderModel::V6_2, ..Default::default() };
     let mut high = String::new();
     hlsl::Writer::new(&mut high, &options, &pipeline).write(&module, &info, None).map_err(|error| said(&error))?;
     assert!(words.len() > 50 && metal.contains("kernel") && high.contains("numthreads"), "{}", kernel.name);
@@ -57,14 +83,23 @@ fn shared_bytes(module: &naga::Module, variable: &naga::GlobalVariable) -> u32 {
     if shared { module.types[variable.ty].inner.size(module.to_ctx()) } else { 0 }
 }
 
-/// Windows, subgroups, and the value of all constants.
-const VARIANTS: [(u32, bool, f64); 4] = [(1, false, 1.0), (1, true, 2.0), (2, false, 1.0), (16, true, 2.0)];
+const fn text_options(windows: u32, subgroups: bool, decoding: Decoding, encoding: Encoding) -> TextOptions {
+    TextOptions { windows, subgroups, conversions: Conversions { decoding, encoding } }
+}
+
+/// Options of texts, the value of all constants, and the tile.
+const VARIANTS: [(TextOptions, (f64, ProductTile)); 4] = [
+    (text_options(1, false, Decoding::Integers, Encoding::Integers), (1.0, ProductTile::Side16)),
+    (text_options(1, true, Decoding::Hardware, Encoding::Round), (2.0, ProductTile::Side64)),
+    (text_options(2, false, Decoding::Hardware, Encoding::Pack), (1.0, ProductTile::Rows128)),
+    (text_options(16, true, Decoding::Quieted, Encoding::Pack), (2.0, ProductTile::Side128)),
+];
 
 #[test]
 fn every_kernel_is_valid_in_four_languages() {
     for kernel in KERNELS {
-        for (windows, subgroups, value) in VARIANTS {
-            checked(kernel, windows, subgroups, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+        for (options, value) in VARIANTS {
+            checked(kernel, options, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
         }
     }
 }
@@ -77,9 +112,15 @@ fn texts_for_browsers() {
     let Some(folder) = std::env::var_os("GRADSCALE_WGSL").map(std::path::PathBuf::from) else { return };
     // Browsers have no cooperative matrices.
     for kernel in KERNELS.iter().filter(|kernel| !kernel.name.starts_with("coop")) {
-        for (windows, subgroups, _) in VARIANTS {
+        for (options, _) in VARIANTS {
+            let TextOptions { windows, subgroups, mut conversions } = options;
+            // The browser of the test may have no f16 in shaders.
+            if conversions.needs_f16() {
+                conversions.encoding = Encoding::Pack;
+            }
+            let options = TextOptions { conversions, ..options };
             let name = format!("{}-{windows}{}.wgsl", kernel.name, if subgroups { "-subgroups" } else { "" });
-            std::fs::write(folder.join(name), kernel.browser_text(windows, subgroups)).unwrap();
+            std::fs::write(folder.join(name), kernel.browser_text(options)).unwrap();
         }
     }
 }
@@ -92,7 +133,7 @@ fn a_broken_kernel_is_found() {
         source: "@compute @workgroup_size(1) fn main() { let a: u32 = 1.5; }",
         ..super::PARTIAL_WORD_WRITE
     };
-    assert!(checked(&broken, 1, false, 1.0).is_err());
+    assert!(checked(&broken, VARIANTS[0].0, VARIANTS[0].1).is_err());
 }
 
 #[test]

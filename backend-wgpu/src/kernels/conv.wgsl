@@ -1,10 +1,13 @@
 // Convolutions and their gradients as products of tiles, whose operands are gathered while they are loaded: no image is
 // ever unfolded. Reference: core's `Conv2d`, x [n, h, w, c], w [o, kh, kw, c/groups], y [n, oh, ow, o]; z is the group.
 //
-// pass    rows                 columns                k
-// forward places of y          outputs of the group   taps · inputs of the group
-// data    places of x          inputs of the group    taps · outputs of the group
-// weight  outputs of the group taps · inputs          places of y
+// pass    rows                 columns                k                              a          b
+// forward places of y          outputs of the group   taps · inputs of the group     along k    along k
+// data    places of x          inputs of the group    taps · outputs of the group    along k    across
+// weight  outputs of the group taps · inputs          places of y                    across     across
+//
+// Addresses move with k by additions. If the channels of a group are a multiple of K_TILE, a step has one tap, which is the
+// same for the whole workgroup.
 
 struct Params {
     store: Store,
@@ -24,94 +27,225 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 /// Pass of the convolution: 0 forward, 1 data gradient, 2 weight gradient.
 override PASS: u32;
+/// 1 if all k of a step have the same tap, and the channels of groups are multiples of 8 (forward, data).
+override SAME_TAP: u32;
+/// 1 if a stride is not 1.
+override STRIDED: u32;
 
-/// Image and place of the four rows (forward, data), or tap and channel of the four columns (weight).
-var<private> first: vec4<u32>;
-var<private> second: vec4<u32>;
-var<private> third: vec4<u32>;
+/// Position in the sum of a pass: tap and channel, or with the weight gradient (image, row) and column of a place of y.
+struct Position {
+    outer: vec2<u32>,
+    inner: u32,
+}
 
-fn prepare(z: u32, row: u32, col: u32) {
-    for (var j = 0u; j < 4u; j += 1u) {
-        if PASS == PASS_WEIGHT {
-            // Column = (tap row, tap column, input).
-            let tap = (col + j) / p.group_channels.x;
-            first[j] = (tap / p.kernel.y) * p.dilation.x;
-            second[j] = (tap % p.kernel.y) * p.dilation.y;
-            third[j] = z * p.group_channels.x + (col + j) % p.group_channels.x;
-        } else {
-            let size = select(p.x_size, p.y_size, PASS == PASS_FORWARD);
-            let place = (row + j) / size.y;
-            first[j] = (place / size.x) * select(p.y_size.x, p.x_size.x, PASS == PASS_FORWARD);
-            second[j] = place % size.x;
-            third[j] = (row + j) % size.y;
+/// Number of inner positions, and of outer positions in a row of them.
+fn position_limits() -> vec2<u32> {
+    if PASS == PASS_WEIGHT {
+        return vec2<u32>(p.y_size.y, p.y_size.x);
+    }
+    return vec2<u32>(select(p.group_channels.y, p.group_channels.x, PASS == PASS_FORWARD), p.kernel.y);
+}
+
+fn position_of(k: u32) -> Position {
+    let limits = position_limits();
+    let outer = k / limits.x;
+    return Position(vec2<u32>(outer / limits.y, outer % limits.y), k % limits.x);
+}
+
+/// Returns the position with its inner part one row earlier, and the outer part one later.
+fn wrapped(at: Position, limits: vec2<u32>) -> Position {
+    let is_last = at.outer.y + 1u == limits.y;
+    let outer = select(vec2<u32>(at.outer.x, at.outer.y + 1u), vec2<u32>(at.outer.x + 1u, 0u), is_last);
+    return Position(outer, at.inner - limits.x);
+}
+
+/// Returns the position `by` terms later.
+fn advanced(at: Position, by: u32) -> Position {
+    let limits = position_limits();
+    var next = Position(at.outer, at.inner + by);
+    if SAME_TAP != 0u {
+        // Steps end with the taps.
+        if next.inner >= limits.x {
+            next = wrapped(next, limits);
         }
+        return next;
+    }
+    while next.inner >= limits.x {
+        next = wrapped(next, limits);
+    }
+    return next;
+}
+
+/// Place of the row that an invocation loads: first row of its image, and the row and column at which its window starts
+/// (forward) or ends (data). Position in the sum, first channel of the group, and channels ahead of the
+/// position: 0 unless all k of a step have the same tap.
+var<private> a_image: u32;
+var<private> a_origin: vec2<u32>;
+var<private> a_position: Position;
+var<private> a_group: u32;
+var<private> a_ahead: u32;
+/// Vectors whose addresses are linear in k, of dy (weight) and of w (forward): index of the first, its live elements, and
+/// the distance to the next one, a multiple of 8.
+var<private> a_index: u32;
+var<private> a_live: u32;
+var<private> a_distance: u32;
+var<private> b_index: u32;
+var<private> b_live: u32;
+var<private> b_distance: u32;
+/// First column, position in the sum (data, weight), and the tap's offset and channel of that column (weight). `b_index` is
+/// that of the column in the group's first output (data), or the group's first channel (weight).
+var<private> b_column: u32;
+var<private> b_position: Position;
+var<private> b_tap: vec2<u32>;
+var<private> b_channel: u32;
+
+fn start_a(z: u32, line: u32, start: u32, ahead: u32) {
+    let row = min(line, p.output.m - 1u);
+    if PASS == PASS_WEIGHT {
+        let first = row / 4u * 4u;
+        a_index = (start + ahead) * p.channels.y + z * p.group_channels.y + first;
+        a_live = min(p.output.m - first, 4u);
+        return;
+    }
+    let size = select(p.x_size, p.y_size, PASS == PASS_FORWARD);
+    let place = row / size.y;
+    let at = vec2<u32>(place % size.x, row % size.y);
+    a_image = (place / size.x) * select(p.y_size.x, p.x_size.x, PASS == PASS_FORWARD);
+    a_origin = select(at + p.pad, at * p.strides - p.pad, PASS == PASS_FORWARD);
+    a_position = position_of(select(start + ahead, start, SAME_TAP != 0u));
+    a_group = z * select(p.group_channels.y, p.group_channels.x, PASS == PASS_FORWARD);
+    a_ahead = select(0u, ahead, SAME_TAP != 0u);
+}
+
+fn advance_a() {
+    if PASS == PASS_WEIGHT {
+        a_distance += K_TILE * p.channels.y;
+    } else {
+        a_position = advanced(a_position, K_TILE);
     }
 }
 
-/// Returns the index of the element of x at row u of an image, given by its first row in all images, and column v.
-fn x_index(image: u32, u: u32, v: u32, channel: u32) -> u32 {
-    return ((image + u) * p.x_size.y + v) * p.channels.x + channel;
+/// Returns the index in a of the channel at a position, or PADDING_INDEX if the window reads padding there.
+fn gathered_index(at: Position) -> u32 {
+    let channel = at.inner + a_group;
+    let reach = at.outer * p.dilation;
+    if PASS == PASS_FORWARD {
+        let read = a_origin + reach;
+        let index = ((a_image + read.x) * p.x_size.y + read.y) * p.channels.x + channel;
+        return select(PADDING_INDEX, index, all(read < p.x_size));
+    }
+    // Which window reads this place with this tap? Before the first one, the difference wraps to a huge number.
+    let start = a_origin - reach;
+    var window = start;
+    var is_start = true;
+    if STRIDED != 0u {
+        window = start / p.strides;
+        is_start = all(window * p.strides == start);
+    }
+    let index = ((a_image + window.x) * p.y_size.y + window.y) * p.channels.y + channel;
+    return select(PADDING_INDEX, index, is_start && all(window < p.y_size));
 }
 
-fn load_a_vec4(z: u32, row: u32, k: u32) -> vec4<f32> {
+const PADDING_INDEX: u32 = 0xffffffffu;
+
+fn load_a(k: u32, end: u32) -> vec4<f32> {
+    if PASS == PASS_WEIGHT {
+        if ALIGNED != 0u {
+            return a_aligned_vec4(a_index, a_distance);
+        }
+        return a_vec4(a_index + a_distance, a_live);
+    }
+    if ALIGNED != 0u {
+        // With padding, the first element is loaded in place of nothing.
+        let i = gathered_index(a_position);
+        let is_read = i != PADDING_INDEX;
+        let first = select(0u, i, is_read);
+        if SAME_TAP != 0u {
+            return select(vec4<f32>(), a_aligned_vec4(a_ahead, first), is_read);
+        }
+        return select(vec4<f32>(), a_aligned_vec4(first, 0u), is_read);
+    }
     var four = vec4<f32>();
-    if PASS == PASS_FORWARD {
-        // k = (tap row, tap column, input).
-        let tap = k / p.group_channels.x;
-        let channel = z * p.group_channels.x + k % p.group_channels.x;
-        let reach = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation - p.pad;
-        for (var j = 0u; j < 4u; j += 1u) {
-            let u = second[j] * p.strides.x + reach.x;
-            let v = third[j] * p.strides.y + reach.y;
-            if row + j < p.output.m && u < p.x_size.x && v < p.x_size.y {
-                four[j] = a_at(x_index(first[j], u, v, channel));
-            }
+    var at = a_position;
+    for (var j = 0u; j < min(end - k, 4u); j += 1u) {
+        let i = gathered_index(at);
+        if i != PADDING_INDEX {
+            four[j] = a_at(i + a_ahead);
         }
-    } else if PASS == PASS_DATA {
-        // k = (tap row, tap column, output): which window reads this place with this tap?
-        let tap = k / p.group_channels.y;
-        let channel = z * p.group_channels.y + k % p.group_channels.y;
-        let reach = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation;
-        for (var j = 0u; j < 4u; j += 1u) {
-            let end = vec2<u32>(second[j], third[j]) + p.pad;
-            let start = end - reach;
-            let window = start / p.strides;
-            let read = all(end >= reach) && all(window * p.strides == start) && all(window < p.y_size);
-            if row + j < p.output.m && read {
-                four[j] = a_at(((first[j] + window.x) * p.y_size.y + window.y) * p.channels.y + channel);
-            }
-        }
-    } else if row < p.output.m {
-        four = a_vec4(k * p.channels.y + z * p.group_channels.y + row, p.output.m - row);
+        at = advanced(at, 1u);
     }
     return four;
 }
 
-fn load_b_vec4(z: u32, k: u32, col: u32) -> vec4<f32> {
-    var four = vec4<f32>();
+fn start_b(z: u32, line: u32, start: u32, ahead: u32) {
     let taps = p.kernel.x * p.kernel.y * p.group_channels.x;
+    let column = min(line, p.output.n - 1u);
     if PASS == PASS_FORWARD {
-        let i = (z * p.group_channels.y + col) * taps + k;
-        if col < p.output.n { four.x = b_at(i); }
-        if col + 1u < p.output.n { four.y = b_at(i + taps); }
-        if col + 2u < p.output.n { four.z = b_at(i + 2u * taps); }
-        if col + 3u < p.output.n { four.w = b_at(i + 3u * taps); }
-    } else if PASS == PASS_DATA {
-        let tap = k / p.group_channels.y;
-        if col < p.output.n {
-            four = b_vec4((z * p.group_channels.y + k % p.group_channels.y) * taps + tap * p.group_channels.x + col, p.output.n - col);
-        }
+        b_index = (z * p.group_channels.y + column) * taps + start + ahead;
+        return;
+    }
+    b_column = column / 4u * 4u;
+    b_live = min(p.output.n - b_column, 4u);
+    b_position = position_of(select(start + ahead, start, SAME_TAP != 0u));
+    if PASS == PASS_DATA {
+        b_index = (z * p.group_channels.y + select(0u, ahead, SAME_TAP != 0u)) * taps + b_column;
     } else {
-        // k = (image, row, column) of y.
-        let place = k / p.y_size.y;
-        let image = (place / p.y_size.x) * p.x_size.x;
-        let start = vec2<u32>(place % p.y_size.x, k % p.y_size.y) * p.strides - p.pad;
-        for (var j = 0u; j < 4u; j += 1u) {
-            let u = start.x + first[j];
-            let v = start.y + second[j];
-            if col + j < p.output.n && u < p.x_size.x && v < p.x_size.y {
-                four[j] = b_at(x_index(image, u, v, third[j]));
-            }
+        b_index = z * p.group_channels.x;
+        let tap = b_column / p.group_channels.x;
+        b_tap = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation - p.pad;
+        b_channel = b_column % p.group_channels.x;
+    }
+}
+
+fn advance_b() {
+    if PASS == PASS_FORWARD {
+        b_distance += K_TILE;
+    } else if SAME_TAP != 0u {
+        b_position = a_position;
+    } else {
+        b_position = advanced(b_position, K_TILE);
+    }
+}
+
+/// Returns the index in x of a channel at the place that a tap reads, or PADDING_INDEX if that is padding (weight):
+/// `outer` is image and row of y.
+fn read_index(tap: vec2<u32>, channel: u32) -> u32 {
+    let read = vec2<u32>(b_position.outer.y, b_position.inner) * p.strides + tap;
+    let index = ((b_position.outer.x * p.x_size.x + read.x) * p.x_size.y + read.y) * p.channels.x + b_index + channel;
+    return select(PADDING_INDEX, index, all(read < p.x_size));
+}
+
+fn load_b(k: u32, end: u32) -> vec4<f32> {
+    if PASS == PASS_FORWARD {
+        if ALIGNED != 0u {
+            return b_aligned_vec4(b_index, b_distance);
+        }
+        return first_of_vec4(b_vec4(b_index + b_distance, end - k), end - k);
+    }
+    if PASS == PASS_DATA {
+        let taps = p.kernel.x * p.kernel.y;
+        let tap = b_position.outer.x * p.kernel.y + b_position.outer.y;
+        let distance = (b_position.inner * taps + tap) * p.group_channels.x;
+        if ALIGNED != 0u && SAME_TAP != 0u {
+            return b_aligned_vec4(b_index, distance);
+        }
+        if ALIGNED != 0u {
+            return b_aligned_vec4(b_index + distance, 0u);
+        }
+        return b_vec4(b_index + distance, b_live);
+    }
+    if ALIGNED != 0u {
+        let i = read_index(b_tap, b_channel);
+        let is_read = i != PADDING_INDEX;
+        return select(vec4<f32>(), b_aligned_vec4(select(0u, i, is_read), 0u), is_read);
+    }
+    var four = vec4<f32>();
+    for (var j = 0u; j < b_live; j += 1u) {
+        let tap = (b_column + j) / p.group_channels.x;
+        let offset = vec2<u32>(tap / p.kernel.y, tap % p.kernel.y) * p.dilation - p.pad;
+        let i = read_index(offset, (b_column + j) % p.group_channels.x);
+        if i != PADDING_INDEX {
+            four[j] = b_at(i);
         }
     }
     return four;

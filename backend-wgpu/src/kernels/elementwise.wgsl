@@ -34,14 +34,14 @@ fn store_vec8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
         before[0] = vec4<f32>(unpack_halves(first.x), unpack_halves(first.y));
         before[1] = vec4<f32>(unpack_halves(first.z), unpack_halves(first.w));
     }
-    let a = finish_vec4(e, lo, before[0], live);
+    let a = finish_vec4(e, lo, before[0], min(live, 4u));
     let b = finish_vec4(e, hi, before[1], more);
     if is_half {
         let fresh = vec4<u32>(
-            float_to_half_bits(a.x) | (float_to_half_bits(a.y) << 16u),
-            float_to_half_bits(a.z) | (float_to_half_bits(a.w) << 16u),
-            float_to_half_bits(b.x) | (float_to_half_bits(b.y) << 16u),
-            float_to_half_bits(b.z) | (float_to_half_bits(b.w) << 16u),
+            pack_halves(a.x, a.y),
+            pack_halves(a.z, a.w),
+            pack_halves(b.x, b.y),
+            pack_halves(b.z, b.w),
         );
         var words = select(first, fresh, vec4<bool>(live > 1u, live > 3u, live > 5u, live > 7u));
         if (live & 1u) == 1u {

@@ -12,41 +12,62 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-fn prepare(z: u32, row: u32, col: u32) {
+/// Index of the first vector, how many of its elements are inside the matrix if it is across k, and the distance from there
+/// to the vector that is loaded next. K_TILE is a multiple of 8, so that the distance is one, too.
+var<private> a_index: u32;
+var<private> a_live: u32;
+var<private> a_ahead: u32;
+var<private> b_index: u32;
+var<private> b_live: u32;
+var<private> b_ahead: u32;
+
+/// Returns the index of the vector at (line, k) and its live elements. Lines beyond the last load the last one again.
+fn vector_of(start: u32, lead: u32, line: u32, k: u32, lines: u32, along_k: u32) -> vec2<u32> {
+    if along_k != 0u {
+        return vec2<u32>(start + min(line, lines - 1u) * lead + k, 4u);
+    }
+    let first = min(line, (lines - 1u) / 4u * 4u);
+    return vec2<u32>(start + k * lead + first, min(lines - first, 4u));
 }
 
-fn load_a_vec4(z: u32, row: u32, k: u32) -> vec4<f32> {
-    // Stored [m, k], or [k, m].
-    var four = vec4<f32>();
-    if row >= p.output.m {
-        return four;
-    }
-    if A_K_CONTIGUOUS == 0u {
-        return a_vec4(z * p.stride_a + k * p.lead_a + row, p.output.m - row);
-    }
-    let i = z * p.stride_a + row * p.lead_a + k;
-    four.x = a_at(i);
-    if row + 1u < p.output.m { four.y = a_at(i + p.lead_a); }
-    if row + 2u < p.output.m { four.z = a_at(i + 2u * p.lead_a); }
-    if row + 3u < p.output.m { four.w = a_at(i + 3u * p.lead_a); }
-    return four;
+fn start_a(z: u32, line: u32, start: u32, ahead: u32) {
+    let vector = vector_of(z * p.stride_a, p.lead_a, line, start + ahead, p.output.m, A_K_CONTIGUOUS);
+    a_index = vector.x;
+    a_live = vector.y;
 }
 
-fn load_b_vec4(z: u32, k: u32, col: u32) -> vec4<f32> {
-    // Stored [k, n], or [n, k].
-    var four = vec4<f32>();
-    if col >= p.output.n {
-        return four;
+fn start_b(z: u32, line: u32, start: u32, ahead: u32) {
+    let vector = vector_of(z * p.stride_b, p.lead_b, line, start + ahead, p.output.n, B_K_CONTIGUOUS);
+    b_index = vector.x;
+    b_live = vector.y;
+}
+
+fn advance_a() {
+    a_ahead += select(K_TILE * p.lead_a, K_TILE, A_K_CONTIGUOUS != 0u);
+}
+
+fn advance_b() {
+    b_ahead += select(K_TILE * p.lead_b, K_TILE, B_K_CONTIGUOUS != 0u);
+}
+
+fn load_a(k: u32, end: u32) -> vec4<f32> {
+    if ALIGNED != 0u {
+        return a_aligned_vec4(a_index, a_ahead);
     }
-    if B_K_CONTIGUOUS == 0u {
-        return b_vec4(z * p.stride_b + k * p.lead_b + col, p.output.n - col);
+    if A_K_CONTIGUOUS != 0u {
+        return first_of_vec4(a_vec4(a_index + a_ahead, end - k), end - k);
     }
-    let i = z * p.stride_b + col * p.lead_b + k;
-    four.x = b_at(i);
-    if col + 1u < p.output.n { four.y = b_at(i + p.lead_b); }
-    if col + 2u < p.output.n { four.z = b_at(i + 2u * p.lead_b); }
-    if col + 3u < p.output.n { four.w = b_at(i + 3u * p.lead_b); }
-    return four;
+    return a_vec4(a_index + a_ahead, a_live);
+}
+
+fn load_b(k: u32, end: u32) -> vec4<f32> {
+    if ALIGNED != 0u {
+        return b_aligned_vec4(b_index, b_ahead);
+    }
+    if B_K_CONTIGUOUS != 0u {
+        return first_of_vec4(b_vec4(b_index + b_ahead, end - k), end - k);
+    }
+    return b_vec4(b_index + b_ahead, b_live);
 }
 
 @compute @workgroup_size(256)

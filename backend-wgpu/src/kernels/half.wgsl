@@ -1,5 +1,8 @@
 // binary16 made of integers, the same bits on every driver: f32 subnormals are honoured, whatever the device's
 // arithmetic does with them. Reference: core's `Format::encode` and `Format::decode`; IEEE 754-2019 §4.3.1, §5.4.2.
+//
+// Kernels convert through the functions of a decode_….wgsl and an encode_….wgsl. They use these integers, or the
+// device's own conversion where conversions.wgsl has shown that it has the same bits.
 
 const F32_MAGNITUDE: u32 = 0x7fffffffu;
 const F32_INFINITY: u32 = 0x7f800000u;
@@ -17,12 +20,17 @@ fn round_shift(digits: u32, shift: u32) -> u32 {
     return kept + select(0u, 1u, rest > tie || (rest == tie && (kept & 1u) == 1u));
 }
 
+/// Returns the half, in the lower 16 bits, of an f32 that is NaN: quiet, with the upper bits of its payload.
+fn nan_to_half_bits(x: u32) -> u32 {
+    return ((x >> 16u) & F16_SIGN) | F16_NAN | ((x >> 13u) & 0x3ffu);
+}
+
 /// Returns the half, in the lower 16 bits, nearest to the f32 with these bits.
-fn float_to_half_bits(x: u32) -> u32 {
+fn encode_by_integers(x: u32) -> u32 {
     let sign = (x >> 16u) & F16_SIGN;
     let m = x & F32_MAGNITUDE;
     if m >= HALF_OVERFLOW {
-        return sign | select(F16_INFINITY, F16_NAN | ((m >> 13u) & 0x3ffu), m > F32_INFINITY);
+        return select(sign | F16_INFINITY, nan_to_half_bits(x), m > F32_INFINITY);
     }
     if m >= HALF_NORMAL {
         return sign | (((m + 0xfffu + ((m >> 13u) & 1u)) >> 13u) - (112u << 10u));
@@ -32,7 +40,7 @@ fn float_to_half_bits(x: u32) -> u32 {
 }
 
 /// Returns the f32, as bits, with the value of the half in the lower 16 bits.
-fn half_to_float_bits(h: u32) -> u32 {
+fn decode_by_integers(h: u32) -> u32 {
     let sign = (h & F16_SIGN) << 16u;
     let m = h & (F16_SIGN - 1u);
     if m >= F16_INFINITY {
@@ -48,9 +56,4 @@ fn half_to_float_bits(h: u32) -> u32 {
 /// Returns the f32 with these bits. A function, because a constant expression may not be NaN.
 fn bits_as_float(bits: u32) -> f32 {
     return bitcast<f32>(bits);
-}
-
-/// Returns the values of two packed halves.
-fn unpack_halves(word: u32) -> vec2<f32> {
-    return vec2<f32>(bits_as_float(half_to_float_bits(word & 0xffffu)), bits_as_float(half_to_float_bits(word >> 16u)));
 }

@@ -30,15 +30,28 @@ fn operand_at(i: u32) -> f32 {
     return f32(raw);
 }
 
-/// Returns elements i to i + 3 of the operand, of which `live` are needed (1 or more); the others may be anything.
-fn operand_vec4(i: u32, live: u32) -> vec4<f32> {
-    if (i & 3u) == 0u && OPERAND == TYPE_F16 {
-        let words = operand_get(i >> 3u);
+/// Returns four elements of the operand from `i + ahead` on, where i is a multiple of 4 and `ahead` one of 8; beyond the
+/// end of a buffer anything. In a loop over `ahead`, what depends on i is computed once.
+fn operand_aligned_vec4(i: u32, ahead: u32) -> vec4<f32> {
+    if OPERAND == TYPE_F16 {
+        let words = operand_get((i >> 3u) + (ahead >> 3u));
         let two = select(words.xy, words.zw, (i & 4u) != 0u);
         return vec4<f32>(unpack_halves(two.x), unpack_halves(two.y));
     }
-    if (i & 3u) == 0u && OPERAND == TYPE_F32 {
-        return bitcast<vec4<f32>>(operand_get(i >> 2u));
+    if OPERAND == TYPE_U8 {
+        return vec4<f32>((vec4<u32>(operand_word((i + ahead) >> 2u)) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu));
+    }
+    let words = operand_get((i >> 2u) + (ahead >> 2u));
+    if OPERAND == TYPE_F32 {
+        return bitcast<vec4<f32>>(words);
+    }
+    return vec4<f32>(words);
+}
+
+/// Returns elements i to i + 3 of the operand, of which `live` are needed (1 or more); the others may be anything.
+fn operand_vec4(i: u32, live: u32) -> vec4<f32> {
+    if (i & 3u) == 0u {
+        return operand_aligned_vec4(i, 0u);
     }
     var four = vec4<f32>(operand_at(i), 0.0, 0.0, 0.0);
     if live > 1u { four.y = operand_at(i + 1u); }
@@ -57,10 +70,7 @@ fn operand_vec8(o: u32) -> array<vec4<f32>, 2> {
         );
     }
     if OPERAND == TYPE_U8 {
-        return array<vec4<f32>, 2>(
-            vec4<f32>((vec4<u32>(operand_word(2u * o)) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu)),
-            vec4<f32>((vec4<u32>(operand_word(2u * o + 1u)) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(0xffu)),
-        );
+        return array<vec4<f32>, 2>(operand_aligned_vec4(0u, 8u * o), operand_aligned_vec4(4u, 8u * o));
     }
     let lo = operand_get(2u * o);
     let hi = operand_get(2u * o + 1u);

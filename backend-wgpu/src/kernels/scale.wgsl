@@ -13,6 +13,38 @@ fn exponent_step(origin: i32, site: i32) -> i32 {
 
 /// Returns the bits of x · 2^k; ±0, ±∞ and NaN stay.
 fn scaled_bits(x: u32, k: i32) -> u32 {
+    let field = i32((x & F32_MAGNITUDE) >> 23u);
+    // A normal number that stays normal keeps its digits.
+    if min(field, field + k) > 0 && max(field, field + k) < 255 {
+        return x + (bitcast<u32>(k) << 23u);
+    }
+    return scaled_special_bits(x, k);
+}
+
+/// Returns what `scaled_bits` does for `live` of four numbers. Its common case has no branch for each number.
+fn scaled_vec4(x: vec4<u32>, k: i32, live: u32) -> vec4<u32> {
+    if k == 0 {
+        return x;
+    }
+    let m = x & vec4<u32>(F32_MAGNITUDE);
+    let field = vec4<i32>(m >> vec4<u32>(23u));
+    let moved = field + vec4<i32>(k);
+    let is_normal = (min(field, moved) > vec4<i32>(0)) & (max(field, moved) < vec4<i32>(255));
+    let is_zero = m == vec4<u32>(0u);
+    var s = select(x + vec4<u32>(bitcast<u32>(k) << 23u), x, is_zero);
+    let special = vec4<u32>(!(is_normal | is_zero));
+    if any(special != vec4<u32>(0u)) {
+        for (var j = 0u; j < live; j += 1u) {
+            if special[j] != 0u {
+                s[j] = scaled_special_bits(x[j], k);
+            }
+        }
+    }
+    return s;
+}
+
+/// Returns the bits of x · 2^k for every x.
+fn scaled_special_bits(x: u32, k: i32) -> u32 {
     let sign = x & ~F32_MAGNITUDE;
     let m = x & F32_MAGNITUDE;
     if k == 0 || m == 0u || m >= F32_INFINITY {

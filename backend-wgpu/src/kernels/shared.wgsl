@@ -55,11 +55,11 @@ fn store_vec4(e: Epilogue, i: u32, v: vec4<f32>, live: u32) {
         if live > 3u { store_finished(e, i + 3u, s.w); }
     } else if (i & 1u) == 0u {
         // Whole words, which no other invocation writes.
-        y_store(i >> 1u, float_to_half_bits(s.x) | (float_to_half_bits(s.y) << 16u));
-        y_store((i >> 1u) + 1u, float_to_half_bits(s.z) | (float_to_half_bits(s.w) << 16u));
+        y_store(i >> 1u, pack_halves(s.x, s.y));
+        y_store((i >> 1u) + 1u, pack_halves(s.z, s.w));
     } else {
         store_half(i, s.x);
-        y_store((i >> 1u) + 1u, float_to_half_bits(s.y) | (float_to_half_bits(s.z) << 16u));
+        y_store((i >> 1u) + 1u, pack_halves(s.y, s.z));
         store_half(i + 3u, s.w);
     }
 }

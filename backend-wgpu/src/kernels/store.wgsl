@@ -77,47 +77,63 @@ fn begin_store(lane: u32) {
     workgroupBarrier();
 }
 
-fn observe(s: u32, detail: u32) {
-    let m = s & F32_MAGNITUDE;
-    let finite = m < F32_INFINITY;
-    stats.count += 1u;
-    stats.zeros += u32(m == 0u);
-    stats.infinite += u32(m == F32_INFINITY);
-    stats.nan += u32(m > F32_INFINITY);
-    stats.small += u32(m < FLUSH_END);
-    stats.low += u32(m < SUBNORMAL_END);
-    stats.large += u32(m >= OVERFLOW_START);
-    stats.amax = max(stats.amax, select(0u, m, finite));
-    if detail >= DETAIL_FULL && m != 0u && finite {
-        atomicAdd(&group_bins[(m + KEY_CONSTANT) >> 23u], 1u);
-        if detail >= DETAIL_MOMENTS {
-            let u = bits_as_float(s);
-            let log = logarithm(m);
-            stats.sums += vec4<f32>(u, u * u, log, log * log);
+fn count_true(flags: vec4<bool>) -> u32 {
+    let ones = select(vec4<u32>(0u), vec4<u32>(1u), flags);
+    return (ones.x + ones.y) + (ones.z + ones.w);
+}
+
+/// Observes the first `live` of four stored values, given as bits.
+fn observe_vec4(s: vec4<u32>, detail: u32, live: u32) {
+    let is_live = vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(live);
+    // In place of values that are not there, 1: no count includes it.
+    let m = select(vec4<u32>(0x3f800000u), s & vec4<u32>(F32_MAGNITUDE), is_live);
+    let infinity = vec4<u32>(F32_INFINITY);
+    let is_finite = m < infinity;
+    stats.count += live;
+    stats.zeros += count_true(m == vec4<u32>(0u));
+    stats.infinite += count_true(m == infinity);
+    stats.nan += count_true(m > infinity);
+    stats.small += count_true(m < vec4<u32>(FLUSH_END));
+    stats.low += count_true(m < vec4<u32>(SUBNORMAL_END));
+    stats.large += count_true(m >= vec4<u32>(OVERFLOW_START));
+    let magnitudes = select(vec4<u32>(0u), m, is_finite & is_live);
+    stats.amax = max(stats.amax, max(max(magnitudes.x, magnitudes.y), max(magnitudes.z, magnitudes.w)));
+    if detail >= DETAIL_FULL {
+        for (var j = 0u; j < live; j += 1u) {
+            observe_magnitude(s[j], magnitudes[j], detail);
         }
     }
 }
 
-/// Scales a result, adds the previous value, observes it, and returns its f32 bits.
-fn finish_scalar(e: Epilogue, v: f32, before: f32) -> u32 {
-    var s = scaled_bits(bitcast<u32>(v), e.step);
+/// Observes the binade of a finite value, and its moments if they are requested; `m` is 0 for any other value.
+fn observe_magnitude(s: u32, m: u32, detail: u32) {
+    if m == 0u {
+        return;
+    }
+    atomicAdd(&group_bins[(m + KEY_CONSTANT) >> 23u], 1u);
+    if detail >= DETAIL_MOMENTS {
+        let u = bits_as_float(s);
+        let log = logarithm(m);
+        stats.sums += vec4<f32>(u, u * u, log, log * log);
+    }
+}
+
+/// Scales up to 4 contiguous results, adds the previous values, observes them, and returns their f32 bits; `live` is
+/// their number.
+fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
+    var s = scaled_vec4(bitcast<vec4<u32>>(v), e.step, live);
     if e.add {
-        s = bitcast<u32>(before + bits_as_float(s));
+        s = bitcast<vec4<u32>>(before + bitcast<vec4<f32>>(s));
     }
     if e.detail != 0u {
-        observe(s, e.detail);
+        observe_vec4(s, e.detail, live);
     }
     return s;
 }
 
-/// Scales, observes and rounds up to 4 contiguous results, as `finish_scalar` does one; `live` is their number.
-fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
-    var s = vec4<u32>();
-    if live > 0u { s.x = finish_scalar(e, v.x, before.x); }
-    if live > 1u { s.y = finish_scalar(e, v.y, before.y); }
-    if live > 2u { s.z = finish_scalar(e, v.z, before.z); }
-    if live > 3u { s.w = finish_scalar(e, v.w, before.w); }
-    return s;
+/// Scales, adds and observes one result, as `finish_vec4` does four.
+fn finish_scalar(e: Epilogue, v: f32, before: f32) -> u32 {
+    return finish_vec4(e, vec4<f32>(v, 0.0, 0.0, 0.0), vec4<f32>(before, 0.0, 0.0, 0.0), 1u).x;
 }
 
 /// Merges the statistics of workgroup `group` of this launch into the row. Counts may be added in any order; sums are

@@ -54,19 +54,34 @@ impl Wgpu {
             Pass::Data => [y_len, w_len],
             Pass::Weight => [y_len, x_len],
         };
+        // With one tap and whole steps the gathered operand is a matrix of places and channels.
+        let is_matrix = [kernel_height, kernel_width] == [1, 1] && p.strides() == [1, 1] && p.padding() == [0, 0];
+        let matrices = match pass {
+            Pass::Forward => [channels, inputs_share, inputs_share, outputs_share * inputs_share],
+            Pass::Data => [outputs, inputs_share, outputs_share, outputs_share * inputs_share],
+            Pass::Weight => [outputs, channels, outputs_share, inputs_share],
+        };
+        let constants = |depth: u32| {
+            let sum_channels = if pass == Pass::Forward { inputs_share } else { outputs_share };
+            let has_same_tap =
+                pass != Pass::Weight && sum_channels.is_multiple_of(depth) && inputs_share.is_multiple_of(8);
+            let is_strided = pass == Pass::Data && p.strides() != [1, 1];
+            vec![("PASS", pass.code()), ("SAME_TAP", has_same_tap.into()), ("STRIDED", is_strided.into())]
+        };
         let product = TiledGemm {
-            kernel: &kernel::CONV,
+            kernel: if is_matrix { &kernel::GEMM } else { &kernel::CONV },
             operands,
             bias,
             k_contiguous,
             shape,
             batch: groups,
+            aligned: inputs_share.is_multiple_of(4) && outputs_share.is_multiple_of(4),
             lens,
             stride,
             ldy,
             bias_stride: stride,
-            constants: &[("PASS", pass.code())],
-            params: pairs.as_flattened(),
+            constants: if is_matrix { &|_| Vec::new() } else { &constants },
+            params: if is_matrix { &matrices } else { pairs.as_flattened() },
         };
         self.run_tiled_gemm(&product, y)
     }

@@ -27,6 +27,7 @@ impl Wgpu {
         let [stride_a, stride_b, stride] = p.strides();
         let [a_transposed, b_transposed] = p.transposed();
         let [a_len, b_len, _] = p.lens().map(u64::from);
+        let aligned = [lead_a, lead_b, stride_a, stride_b].iter().all(|size| size.is_multiple_of(4));
         let product = TiledGemm {
             kernel: &kernel::GEMM,
             operands,
@@ -34,11 +35,12 @@ impl Wgpu {
             k_contiguous: [!a_transposed, b_transposed],
             shape: p.shape(),
             batch: p.batch(),
+            aligned,
             lens: [a_len, b_len],
             stride,
             ldy,
             bias_stride: 0,
-            constants: &[],
+            constants: &|_| Vec::new(),
             params: &[lead_a, lead_b, stride_a, stride_b],
         };
         self.run_tiled_gemm(&product, y)

@@ -4,6 +4,7 @@ use crate::{
     Error, Memory, Wgpu,
     kernel::{self, Kernel},
     launch::{KernelLaunch, strided_workgroups},
+    product_tile::ProductTile,
 };
 use gradscale_core::{
     backend::{Buffer, Store},
@@ -11,15 +12,17 @@ use gradscale_core::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Sides of the small and of the large tile of a workgroup, as in tile.wgsl.
-const TILE_SIDES: [u32; 2] = [16, 64];
-/// Rows or columns up to which the small tile is used, because the large one of 64 would be at least half empty.
-const SMALL_TILE_MAX: u32 = 32;
+/// Side of the results by whose number sums are split: that of a tile of 16 or 64, whichever tile computes them.
+const SPLIT_SIDES: [u32; 2] = [16, 64];
+/// Rows or columns up to which a split counts tiles of 16.
+const SMALL_SPLIT_MAX: u32 = 32;
 /// Minimum number of workgroups, below which sums are split. Fewer leave compute units idle. An estimate for all devices,
 /// not measured.
 const MIN_WORKGROUPS: u32 = 256;
 /// Type of a missing bias, as in output.wgsl.
 const NO_BIAS: u32 = u32::MAX;
+/// Multiple of the terms of a split, so that every tile begins with a whole step. The deepest is 64.
+const SPLIT_MULTIPLE: u32 = 64;
 /// Minimum number of terms of a split, so that the reduction is small compared with the multiplications.
 const MIN_SPLIT_K: u32 = 1024;
 
@@ -32,30 +35,27 @@ pub(crate) struct TiledGemm<'a> {
     pub k_contiguous: [bool; 2],
     pub shape: GemmShape,
     pub batch: u32,
+    /// True if every vector of four neighbours of both operands starts at a multiple of four elements, k not considered.
+    pub aligned: bool,
     /// Number of elements of a and b.
     pub lens: [u64; 2],
     pub stride: u32,
     pub ldy: u32,
     pub bias_stride: u32,
-    /// Constants of the kernel beyond those of all tiled GEMMs, and its parameters.
-    pub constants: &'a [(&'static str, u32)],
+    /// Constants of the kernel beyond those of all tiled GEMMs, for a depth of tiles, and its parameters.
+    pub constants: &'a dyn Fn(u32) -> Vec<(&'static str, u32)>,
     pub params: &'a [u32],
 }
 
 impl TiledGemm<'_> {
-    fn tile(&self) -> u32 {
-        let GemmShape { m, n, .. } = self.shape;
-        TILE_SIDES[usize::from(m > SMALL_TILE_MAX && n > SMALL_TILE_MAX)]
-    }
-
     /// Returns the number of terms of each split.
     ///
     /// A GEMM of few results and many terms is split. The split depends on the shape alone, because it decides the order of
     /// sums. Partial sums take at most a sixteenth of the operands' bytes.
     fn split_len(&self) -> u32 {
         let GemmShape { m, n, k } = self.shape;
-        let tiles =
-            [m, n].map(|size| u64::from(size.div_ceil(self.tile()))).iter().product::<u64>() * u64::from(self.batch);
+        let side = SPLIT_SIDES[usize::from(m > SMALL_SPLIT_MAX && n > SMALL_SPLIT_MAX)];
+        let tiles = [m, n].map(|size| u64::from(size.div_ceil(side))).iter().product::<u64>() * u64::from(self.batch);
         if tiles >= u64::from(MIN_WORKGROUPS) || k < 2 * MIN_SPLIT_K {
             return k.max(1);
         }
@@ -65,7 +65,7 @@ impl TiledGemm<'_> {
         let max_by_bytes = bytes / 16 / results.max(1);
         let max_by_workgroups = u64::from(MIN_WORKGROUPS).div_ceil(tiles.max(1)).min(u64::from(k / MIN_SPLIT_K));
         let splits = u32::try_from(max_by_workgroups.min(max_by_bytes).max(1)).unwrap_or(1);
-        k.div_ceil(splits)
+        if splits == 1 { k } else { k.div_ceil(splits).next_multiple_of(SPLIT_MULTIPLE) }
     }
 }
 
@@ -83,7 +83,10 @@ impl Wgpu {
         self.launches_by_simt.fetch_add(1, Relaxed);
         let split_len = p.split_len();
         let splits = k.div_ceil(split_len).max(1);
-        let [tiles_m, tiles_n] = [m, n].map(|size| size.div_ceil(p.tile()));
+        let tile = self.product_tile.unwrap_or_else(|| ProductTile::choose(p.shape, p.batch * splits));
+        let ([rows, columns], [tiles_m, tiles_n]) = (tile.sides(), tile.counts(p.shape));
+        // Small tiles take any alignment, because each variant of a kernel takes time to compile.
+        let aligned = p.aligned && k.is_multiple_of(tile.depth()) && tile != ProductTile::Side16;
         let bias = bias_type(p.bias);
         let output = [m, n, k, p.batch, p.stride, p.ldy, p.bias_stride, bias, split_len, splits, tiles_m, tiles_n];
         let bytes =
@@ -91,12 +94,15 @@ impl Wgpu {
         let parts = self.split_k_partials(bytes)?;
         let [a, b] = p.operands;
         let mut call = KernelLaunch::new(p.kernel)
-            .constant("TILE_VEC4S", p.tile() / 4)
+            .constant("ROWS", rows)
+            .constant("COLUMNS", columns)
+            .constant("K_TILE", tile.depth())
+            .constant("ALIGNED", aligned.into())
             .constant("A_K_CONTIGUOUS", p.k_contiguous[0].into())
             .constant("B_K_CONTIGUOUS", p.k_contiguous[1].into())
             .params(output)
             .params(p.params.iter().copied());
-        for &(name, value) in p.constants {
+        for (name, value) in (p.constants)(tile.depth()) {
             call = call.constant(name, value);
         }
         // Without a bias, any memory is bound.

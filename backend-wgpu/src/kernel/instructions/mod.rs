@@ -1,0 +1,145 @@
+//! Machine code of the products for RDNA 3, against a budget: instructions for each multiply-add in the main loop, bytes
+//! of the whole kernel, and no spills.
+//!
+//! Mesa's RADV compiles for a GPU that is not there (its *null device*), so no hardware is needed. The figures are those
+//! of one compiler for one GPU. They are tested because the time of a product follows from them: every instruction that is
+//! no multiply-add takes the place of one.
+//!
+//! The test needs the environment of `drivers.sh`, which chooses driver and GPU, and is skipped without it.
+
+mod loops;
+mod radv;
+
+use super::{CONV, GEMM, Kernel, TextOptions};
+use crate::{
+    conversions::{Conversions, Decoding, Encoding},
+    product_tile::ProductTile,
+};
+use gradscale_core::backend::DType;
+use loops::LoopCounts;
+use naga::{
+    ShaderStage,
+    back::{pipeline_constants::process_overrides, spv},
+    proc::{BoundsCheckPolicies, BoundsCheckPolicy},
+    valid::{Capabilities, ValidationFlags, Validator},
+};
+
+/// Maximum number of bytes of a kernel. Instruction caches of RDNA 3 have 32 KiB for two compute units.
+const MAX_CODE_BYTES: u64 = 16 << 10;
+
+/// Maximum number of instructions for each multiply-add of the main loop, waits and hints not counted.
+const MAX_GEMM: f64 = 1.25;
+const MAX_CONV: f64 = 1.5;
+
+/// Kernel with constants and its budget.
+struct Budget {
+    name: &'static str,
+    kernel: &'static Kernel,
+    tile: ProductTile,
+    k_contiguous: [u32; 2],
+    constants: &'static [(&'static str, u32)],
+    max_instructions_per_fma: f64,
+}
+
+/// Returns the SPIR-V of a kernel as wgpu writes it for a device whose run-time checks are off.
+fn spirv(kernel: &Kernel, options: TextOptions, constants: &[(&'static str, u32)]) -> Vec<u32> {
+    let text = kernel.text(options);
+    let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|error| panic!("{}", error.emit_to_string(&text)));
+    let info = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&module).expect("a valid kernel");
+    let entry = (ShaderStage::Compute, "main");
+    let declared = module.overrides.iter().filter_map(|(_, constant)| constant.name.clone());
+    let value = |name: &String| constants.iter().find(|(other, _)| other == name).map(|&(_, value)| f64::from(value));
+    let values = declared.filter_map(|name| value(&name).map(|value| (name, value))).collect();
+    let (module, info) = process_overrides(&module, &info, Some(entry), &values).expect("values of all constants");
+    let unchecked = BoundsCheckPolicies {
+        index: BoundsCheckPolicy::Unchecked,
+        buffer: BoundsCheckPolicy::Unchecked,
+        image_load: BoundsCheckPolicy::Unchecked,
+        binding_array: BoundsCheckPolicy::Unchecked,
+    };
+    let options = spv::Options {
+        lang_version: (1, 3),
+        flags: spv::WriterFlags::empty(),
+        bounds_check_policies: unchecked,
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        force_loop_bounding: false,
+        emit_int_div_checks: false,
+        ..spv::Options::default()
+    };
+    let pipeline = spv::PipelineOptions { shader_stage: entry.0, entry_point: entry.1.into() };
+    spv::write_vec(&module, &info, &options, Some(&pipeline)).expect("SPIR-V")
+}
+
+/// Text for a device as RADV's are: `pack2x16float` truncates there, and a conversion to f16 rounds.
+const OPTIONS: TextOptions = TextOptions {
+    windows: 1,
+    subgroups: true,
+    conversions: Conversions { decoding: Decoding::Hardware, encoding: Encoding::Round },
+};
+
+const fn gemm(name: &'static str, k_contiguous: [u32; 2]) -> Budget {
+    let tile = ProductTile::Side128;
+    Budget { name, kernel: &GEMM, tile, k_contiguous, constants: &[], max_instructions_per_fma: MAX_GEMM }
+}
+
+const fn conv(
+    name: &'static str, tile: ProductTile, k_contiguous: [u32; 2], constants: &'static [(&'static str, u32)],
+) -> Budget {
+    Budget { name, kernel: &CONV, tile, k_contiguous, constants, max_instructions_per_fma: MAX_CONV }
+}
+
+/// Products of halves whose sizes are multiples of the tile's depth, as those of most networks are, in the tile for 64
+/// channels.
+const BUDGETS: [Budget; 7] = [
+    gemm("gemm a along k, b across", [1, 0]),
+    gemm("gemm along k", [1, 1]),
+    gemm("gemm across", [0, 0]),
+    conv("conv forward", ProductTile::Rows128, [1, 1], &[("PASS", 0), ("SAME_TAP", 1), ("STRIDED", 0)]),
+    conv("conv data", ProductTile::Rows128, [1, 0], &[("PASS", 1), ("SAME_TAP", 1), ("STRIDED", 0)]),
+    conv("conv weight", ProductTile::Columns128, [0, 0], &[("PASS", 2), ("SAME_TAP", 0), ("STRIDED", 0)]),
+    conv("conv forward, 128 channels", ProductTile::Side128, [1, 1], &[("PASS", 0), ("SAME_TAP", 1), ("STRIDED", 0)]),
+];
+
+impl Budget {
+    fn constants(&self) -> Vec<(&'static str, u32)> {
+        let ([rows, columns], [a, b]) = (self.tile.sides(), self.k_contiguous);
+        let half = DType::F16.code();
+        let shared = [("A", half), ("B", half), ("ROWS", rows), ("COLUMNS", columns), ("K_TILE", self.tile.depth())];
+        let layout = [("ALIGNED", 1), ("A_K_CONTIGUOUS", a), ("B_K_CONTIGUOUS", b)];
+        [&shared, &layout[..], self.constants].concat()
+    }
+}
+
+/// Returns true if the environment chooses a null device.
+fn is_chosen() -> bool {
+    std::env::var_os("RADV_FORCE_FAMILY").is_some()
+}
+
+/// Fails where the environment chooses a GPU that the driver does not know.
+#[test]
+fn a_null_device_is_there() {
+    assert!(!is_chosen() || radv::compile(&spirv(&super::PROBE, OPTIONS, &[])).is_some());
+}
+
+#[test]
+fn products_stay_within_their_budget_of_instructions() {
+    if !is_chosen() {
+        println!("SKIPPED: no null device; backend-wgpu/drivers.sh runs this test where Mesa has one");
+        return;
+    }
+    let mut exceeded = Vec::new();
+    for budget in &BUDGETS {
+        let Budget { name, kernel, max_instructions_per_fma, .. } = budget;
+        let code = radv::compile(&spirv(kernel, OPTIONS, &budget.constants())).expect("a null device");
+        let counts = LoopCounts::of_main_loop(&code.assembly).expect("a loop with multiply-adds");
+        let per_fma = f64::from(counts.instructions) / f64::from(counts.multiply_adds);
+        println!(
+            "{name}: {per_fma:.2} instructions per FMA ({} and {}), {} bytes of code, {} registers, {} spilled",
+            counts.instructions, counts.multiply_adds, code.bytes, code.registers, code.spills
+        );
+        if per_fma > *max_instructions_per_fma || code.bytes > MAX_CODE_BYTES || code.spills != 0 {
+            exceeded.push(*name);
+        }
+    }
+    assert!(exceeded.is_empty(), "more than the budget: {exceeded:?}");
+}

@@ -1,0 +1,99 @@
+//! Tile of results that one workgroup of the SIMT kernels computes.
+
+use gradscale_core::ops::GemmShape;
+
+/// Rows or columns up to which the small tile is used, because the others would be at least half empty.
+const SMALL_TILE_MAX: u32 = 32;
+/// Minimum number of workgroups for a larger tile. Below it more, smaller workgroups keep more compute units busy: about
+/// one for each unit of the largest GPUs. An estimate for all devices, not measured.
+const MIN_LARGE_TILES: u64 = 128;
+
+/// Tile of results of a workgroup, named by its rows and columns. All tiles add in the same order, so results do not depend
+/// on the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProductTile {
+    /// One result for each invocation, for few rows or columns.
+    Side16,
+    /// 4×4 results for each invocation.
+    Side64,
+    /// 8×4 results for each invocation.
+    Rows128,
+    /// 4×8 results for each invocation.
+    Columns128,
+    /// 8×8 results for each invocation.
+    Side128,
+}
+
+impl ProductTile {
+    /// All tiles, the largest first.
+    pub const ALL: [Self; 5] = [Self::Side128, Self::Rows128, Self::Columns128, Self::Side64, Self::Side16];
+
+    /// Returns the rows and columns of results.
+    #[must_use]
+    pub const fn sides(self) -> [u32; 2] {
+        match self {
+            Self::Side16 => [16, 16],
+            Self::Side64 => [64, 64],
+            Self::Rows128 => [128, 64],
+            Self::Columns128 => [64, 128],
+            Self::Side128 => [128, 128],
+        }
+    }
+
+    /// Returns the depth of the tiles in workgroup memory, in which each operand has at most 256 vectors of four.
+    pub(crate) const fn depth(self) -> u32 {
+        match self {
+            Self::Side16 => 64,
+            Self::Side64 => 16,
+            Self::Rows128 | Self::Columns128 | Self::Side128 => 8,
+        }
+    }
+
+    /// Returns the number of tiles along rows and columns.
+    pub(crate) fn counts(self, GemmShape { m, n, .. }: GemmShape) -> [u32; 2] {
+        let [rows, columns] = self.sides();
+        [m.div_ceil(rows), n.div_ceil(columns)]
+    }
+
+    /// Returns the largest tile that the shape fills and that leaves enough workgroups; `copies` is the number of products
+    /// of this shape, those of a batch and of split sums.
+    pub(crate) fn choose(shape: GemmShape, copies: u32) -> Self {
+        let GemmShape { m, n, .. } = shape;
+        if m <= SMALL_TILE_MAX || n <= SMALL_TILE_MAX {
+            return Self::Side16;
+        }
+        let fits = |tile: &Self| {
+            let ([rows, columns], counts) = (tile.sides(), tile.counts(shape));
+            let tiles = counts.into_iter().map(u64::from).product::<u64>() * u64::from(copies);
+            (rows <= 64 || m > 64) && (columns <= 64 || n > 64) && tiles >= MIN_LARGE_TILES
+        };
+        let larger = [Self::Side128, Self::Rows128, Self::Columns128];
+        larger.into_iter().find(fits).unwrap_or(Self::Side64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_are_filled_and_leave_enough_workgroups() {
+        let choose = |m, n, copies| ProductTile::choose(GemmShape { m, n, k: 64 }, copies);
+        assert_eq!(choose(32, 4096, 1), ProductTile::Side16);
+        assert_eq!(choose(4096, 4096, 1), ProductTile::Side128);
+        // 64 tiles of 128×128 would leave half of a large GPU idle.
+        assert_eq!(choose(1024, 1024, 1), ProductTile::Rows128);
+        assert_eq!(choose(1024, 1024, 2), ProductTile::Side128);
+        assert_eq!(choose(512, 512, 1), ProductTile::Side64);
+        // Convolutions with 64 channels: places by outputs, and outputs by taps.
+        assert_eq!(choose(2_000_000, 64, 1), ProductTile::Rows128);
+        assert_eq!(choose(64, 3136, 8), ProductTile::Columns128);
+    }
+
+    #[test]
+    fn tiles_fit_into_workgroup_memory() {
+        for tile in ProductTile::ALL {
+            assert!(tile.sides().iter().all(|side| side * tile.depth() / 4 <= 256), "{tile:?}");
+        }
+    }
+}
