@@ -48,8 +48,10 @@ if [ -z "$brief" ]; then
 fi
 
 cargo metadata --format-version 1 --no-deps --locked >"$directory/metadata"
-crates=$(python3 scripts/publish_metadata.py <"$directory/metadata") || fail "what the registry will show"
-adapters=$(cd adapters && cargo metadata --format-version 1 --no-deps --locked | python3 ../scripts/publish_metadata.py) ||
+# The repository's address may be a placeholder until something is published.
+final=${publish:+--final}
+crates=$(python3 scripts/publish_metadata.py $final <"$directory/metadata") || fail "what the registry will show"
+adapters=$(cd adapters && cargo metadata --format-version 1 --no-deps --locked | python3 ../scripts/publish_metadata.py $final) ||
     fail "what the registry will show of the adapters"
 echo "crates, in their order: $crates $adapters"
 

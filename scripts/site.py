@@ -188,10 +188,6 @@ def page(api, path, to):
     return re.sub(r"\[(`[^`\]]+`)\](\([a-z]+@[^)]*\))?(?![(\[:])", r"\1", text)
 
 
-# Folders of the READMEs that crates include on their first page, because their links are relative to these folders.
-READMES = {"gradscale": "", "gradscale_c": "capi"}
-
-
 # Links of the page in the browser: files of its own where it is alone, and pages of the site that they correspond to.
 BROWSER_LINKS = {"project.txt": "index.html", "guide.txt": PAGES["docs/guide/method.md"].removesuffix("md") + "html"}
 
@@ -212,7 +208,7 @@ def add_browser_page(site, built):
 
 
 def join(site):
-    """Writes the front page, leads links of rustdoc's first pages to the site's own, and adds a way back to all of rustdoc's."""
+    """Writes the front page, and adds a way back to all pages of rustdoc."""
     shutil.copyfile(PARTS / "site.css", site / "site.css")
     has_browser_page = add_browser_page(site, ROOT / "web/site")
     (site / "index.html").write_text(front.write_front(CHAPTERS, PAGES, has_browser_page=has_browser_page))
@@ -221,21 +217,6 @@ def join(site):
         back = f'<p class="site-back"><a href="{root}index.html">gradscale: front page</a> · <a href="{root}api.html">all libraries</a></p>'
         text = one.read_text()
         one.write_text(re.sub(r'(<section id="main-content"[^>]*>)', lambda match: match[1] + back, text, count=1))
-    for library, folder in READMES.items():
-        here = site / "api" / library / "index.html"
-
-        def target(match):
-            there = (ROOT / folder / match[2]).resolve()
-            if (here.parent / match[2]).exists() or ROOT not in there.parents or not there.is_file():
-                return match[0]
-            known = str(there.relative_to(ROOT))
-            if known in PAGES:
-                return f'{match[1]}="../../{PAGES[known].removesuffix("md")}html{match[3]}"'
-            (site / known).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(there, site / known)
-            return f'{match[1]}="../../{known}{match[3]}"'
-
-        here.write_text(re.sub(r'(href|src)="([^":#?$]+)(#[^"]*|)"', target, here.read_text()))
 
 
 class Links(HTMLParser):

@@ -25,8 +25,9 @@ site_pages = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site_pages)
 front = site_pages.front
 README = (ROOT / "README.md").read_text()
-# Documents without a page: a table of test results that README of core does not need either.
-WITHOUT_PAGE = {"core/tests/mutants/RESULTS.md"}
+# Documents without a page: a table of test results that README of core does not need either, and the first page of the
+# engine's documentation, which the site has from rustdoc.
+WITHOUT_PAGE = {"core/tests/mutants/RESULTS.md", "src/README.md"}
 
 
 def read_rows():

@@ -1,4 +1,4 @@
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("README.md")]
 #![forbid(unsafe_code)]
 
 pub mod boxes;
@@ -26,6 +26,11 @@ pub mod sites;
 mod tensor;
 mod train;
 pub mod window;
+
+/// Tests of the examples in the README of the repository, which packages lack.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme_of_repository {}
 
 pub use checkpoint::{CheckpointError, Difference, checkpoint_metadata};
 #[cfg(feature = "wgpu")]
