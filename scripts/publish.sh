@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All checks before a release, from a clean clone of the committed state: metadata of each crate for the registry,
-# licences and sources of dependencies, changes of the interface since the last tag, the oldest compiler, every crate
+# licences and sources of dependencies, changes of the interface since the last tag, the oldest compilers, every crate
 # packed and built from its package, the npm package, a wheel of the program in its own environment, and the
 # documentation's site.
 #
@@ -80,17 +80,27 @@ else
     skip "the interface since $tag" "cargo install cargo-semver-checks"
 fi
 
-# The oldest compiler that is promised.
-oldest=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-if [[ "$(rustc --version)" == "rustc $oldest."* ]]; then
-    echo "Rust $oldest: the compiler in use"
-elif have rustup && rustup run "$oldest" rustc --version >/dev/null 2>&1; then
-    for crate in $crates; do packages+=(--package "$crate"); done
-    rustup run "$oldest" cargo check --quiet --locked "${packages[@]}" || fail "Rust $oldest"
-    echo "Rust $oldest: every crate"
-else
-    skip "Rust $oldest" "rustup toolchain install $oldest"
-fi
+# The oldest compilers that are promised, each for the crates that name it.
+oldest=$(python3 -c '
+import json, sys
+crates = {}
+for package in json.load(open(sys.argv[1]))["packages"]:
+    if package["publish"] != []:
+        crates.setdefault(package["rust_version"], []).append("--package=" + package["name"])
+for version, names in sorted(crates.items()):
+    print(version, *names)
+' "$directory/metadata")
+while read -r version packages; do
+    if [[ "$(rustc --version)" == "rustc $version."* ]]; then
+        echo "Rust $version: the compiler in use"
+    elif have rustup && rustup run "$version" rustc --version >/dev/null 2>&1; then
+        # shellcheck disable=SC2086
+        rustup run "$version" cargo check --quiet --locked $packages </dev/null || fail "Rust $version"
+        echo "Rust $version: $packages"
+    else
+        skip "Rust $version" "rustup toolchain install $version"
+    fi
+done <<<"$oldest"
 
 # Every package is built as the registry would deliver it, together with the others. This needs a separate folder,
 # because cargo keeps the unpacked and compiled package of a version, even if the package has changed since.

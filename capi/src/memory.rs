@@ -128,9 +128,10 @@ const fn first(tag: Tag) -> i64 {
 
 /// Computes a checksum: FNV-1a, one word at a time.
 fn checksum(words: &[i64]) -> i64 {
-    let hash =
-        |hash: u64, word: &i64| (hash ^ word.cast_unsigned()).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(17);
-    words.iter().fold(0xCBF2_9CE4_8422_2325, hash).cast_signed()
+    let hash = |hash: u64, word: &i64| {
+        (hash ^ u64::from_ne_bytes(word.to_ne_bytes())).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(17)
+    };
+    words.iter().fold(0xCBF2_9CE4_8422_2325, hash) as i64
 }
 
 /// Stores words between a version and a checksum; missing ones are 0.

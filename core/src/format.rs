@@ -195,14 +195,14 @@ impl Format {
             magnitude << up
         } else if magnitude >> mantissa_bits != 0 {
             // Normal number: convert the exponent from this bias to that of f32.
-            (magnitude << up) + ((127 - self.bias()).cast_unsigned() << 23)
+            (magnitude << up) + ((127 - self.bias()).unsigned_abs() << 23)
         } else if magnitude == 0 {
             0
         } else {
             // Subnormal here, normal in f32: its leading bit becomes the hidden one.
             let lead = 31 - magnitude.leading_zeros();
             let exponent = self.min_subnormal_exponent() + lead as i32;
-            ((magnitude << (23 - lead)) & 0x007F_FFFF) | ((exponent + 127).cast_unsigned() << 23)
+            ((magnitude << (23 - lead)) & 0x007F_FFFF) | ((exponent + 127).unsigned_abs() << 23)
         };
         f32::from_bits(sign | value)
     }

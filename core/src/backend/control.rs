@@ -62,7 +62,7 @@ impl Control<'_> {
         let slots = u32::try_from(self.exponents.len()).unwrap_or(u32::MAX);
         let mut header = [0; HEADER];
         (header[DETAIL], header[SEED], header[SEED + 1], header[SLOTS]) = (self.detail.code(), seed[0], seed[1], slots);
-        let exponents = self.exponents.iter().map(|exponent| exponent.cast_unsigned());
+        let exponents = self.exponents.iter().map(|exponent| u32::from_ne_bytes(exponent.to_ne_bytes()));
         header
             .into_iter()
             .chain(exponents)

@@ -137,8 +137,8 @@ impl Format {
     {
         // Bits to drop: those that the source has more, and one more for each binade below the smallest normal
         // exponent.
-        let below = (self.min_exponent() - exponent).max(0).cast_unsigned();
-        let above = (exponent - self.min_exponent()).max(0).cast_unsigned();
+        let below = (self.min_exponent() - exponent).max(0).unsigned_abs();
+        let above = (exponent - self.min_exponent()).max(0).unsigned_abs();
         let drop = digits - self.mantissa_bits() + below;
         let shift = drop.min(W::zero().count_zeros() - 2);
         let kept = significand.unsigned_shr(shift);

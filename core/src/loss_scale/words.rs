@@ -20,7 +20,7 @@ impl LossScale {
     pub fn to_words(&self) -> Words {
         let mut words = Words::new();
         // Never fails, because WORDS suffices for each schedule; `tests/schedules.rs` saves the largest.
-        let mut put = |values: &[i64]| drop(words.extend_from_slice(values));
+        let mut put = |values: &[i64]| words.extend_from_slice(values).unwrap_or_default();
         match self {
             Self::None => put(&[0]),
             Self::Fixed(fixed) => put(&[1, i64::from(fixed.exponent())]),
@@ -34,14 +34,14 @@ impl LossScale {
                 put(&[i64::from(config.interval), i64::from(config.bounds.least), i64::from(config.bounds.most)]);
                 put(&[mode, i64::from(h), i64::from(config.tolerance_ppm)]);
                 put(&[i64::from(state.exponent), i64::from(state.clean), i64::from(state.patience)]);
-                put(&[state.overflows, state.steps, state.taken].map(u64::cast_signed));
+                put(&[state.overflows, state.steps, state.taken].map(|count| count as i64));
                 for &(taken, exponent) in config.floor.steps() {
-                    put(&[taken.cast_signed(), i64::from(exponent)]);
+                    put(&[taken as i64, i64::from(exponent)]);
                 }
             }
             Self::LogMax(LogMax { config, state }) => {
                 put(&[3]);
-                put(&[config.mean_decay, config.spread_decay, config.quantile].map(|x| x.to_bits().cast_signed()));
+                put(&[config.mean_decay, config.spread_decay, config.quantile].map(|x| x.to_bits() as i64));
                 put(&[config.ceiling, config.bounds.least, config.bounds.most, state.exponent].map(i64::from));
                 put(&[i64::from(state.seen), state.mean, state.slow_mean, state.variance]);
             }
@@ -88,9 +88,13 @@ impl LossScale {
             ] => {
                 let h = small(h)?;
                 let mut pairs: Vec<(u64, i32), FLOOR_STEPS> = Vec::new();
-                let (chunks, []) = floor.as_chunks::<2>() else { return Err(StateError::Length) };
-                for &[taken, exponent] in chunks {
-                    pairs.push((taken.cast_unsigned(), small(exponent)?)).map_err(|_| StateError::Length)?;
+                let chunks = floor.chunks_exact(2);
+                if !chunks.remainder().is_empty() {
+                    return Err(StateError::Length);
+                }
+                for chunk in chunks {
+                    let &[taken, exponent] = chunk else { return Err(StateError::Length) };
+                    pairs.push((unsigned(taken), small(exponent)?)).map_err(|_| StateError::Length)?;
                 }
                 let config = DynamicConfig {
                     start: small(start)?,
@@ -113,9 +117,9 @@ impl LossScale {
                     clean: small(clean)?,
                     patience: small(patience)?,
                     // Every u64 is a valid count; its bits were saved.
-                    overflows: overflows.cast_unsigned(),
-                    steps: steps.cast_unsigned(),
-                    taken: taken.cast_unsigned(),
+                    overflows: unsigned(overflows),
+                    steps: unsigned(steps),
+                    taken: unsigned(taken),
                 };
                 // Invalid, because a run of finite steps of this length would have grown the scale.
                 if dynamic.state.clean >= dynamic.config.interval {
@@ -137,7 +141,7 @@ impl LossScale {
                 slow_mean,
                 variance,
             ] => {
-                let float = |bits: i64| f64::from_bits(bits.cast_unsigned());
+                let float = |bits: i64| f64::from_bits(unsigned(bits));
                 let mut log_max = LogMax::new(LogMaxConfig {
                     mean_decay: float(mean_decay),
                     spread_decay: float(spread_decay),
@@ -182,6 +186,11 @@ impl LossScale {
         };
         Ok(schedule)
     }
+}
+
+/// Returns the bits of a word as a count; Rust has a method for it since 1.87 only.
+fn unsigned(word: i64) -> u64 {
+    u64::from_ne_bytes(word.to_ne_bytes())
 }
 
 fn small<T: TryFrom<i64>>(word: i64) -> Result<T, StateError> {

@@ -85,7 +85,7 @@ impl ConvShape {
         if self.kernel.contains(&0) || self.stride.contains(&0) || self.dilation.contains(&0) {
             return Err(TermsError::Zero);
         }
-        if self.groups == 0 || !self.out_channels.is_multiple_of(self.groups) {
+        if self.groups == 0 || self.out_channels % self.groups != 0 {
             return Err(TermsError::Groups { channels: self.out_channels, groups: self.groups });
         }
         Ok(self.out_channels / self.groups)

@@ -169,7 +169,7 @@ impl Conv2d {
         if self.stride.contains(&0) || self.dilation.contains(&0) {
             return Err(ShapeError::Stride);
         }
-        let divides = |channels: u32| channels.is_multiple_of(self.groups);
+        let divides = |channels: u32| channels % self.groups == 0;
         if self.groups == 0 || !divides(self.x[3]) || !divides(self.out_channels) {
             return Err(ShapeError::Groups);
         }

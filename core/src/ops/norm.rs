@@ -35,7 +35,7 @@ impl Norm {
         elements(&x)?;
         let norm = Self { x, over, center: true, given: false, eps };
         if let NormOver::Group(groups) = over {
-            if groups == 0 || !x[3].is_multiple_of(groups) {
+            if groups == 0 || x[3] % groups != 0 {
                 return Err(ShapeError::Groups);
             }
             elements(&[x[0], groups])?;

@@ -142,7 +142,7 @@ impl Pool {
             }
             let free = (size + 2 * pad).checked_sub(window).ok_or(ShapeError::Window)?;
             let mut out = free / stride + 1;
-            if self.ceil && !free.is_multiple_of(stride) && out * stride < size + pad {
+            if self.ceil && free % stride != 0 && out * stride < size + pad {
                 out += 1;
             }
             self.out[axis] = u32::try_from(out).map_err(|_| ShapeError::TooLarge)?;

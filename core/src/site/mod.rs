@@ -307,9 +307,7 @@ impl Site {
         let span = if ring { self.ring.window(None) } else { None };
         let own = ceiling(row);
         let apart = own.is_some_and(|own| ring && self.ring.window(Some(own)).is_some_and(|span| !span.contains(own)));
-        if let Some(Before { alpha: Some(alpha), since, .. }) = before
-            && apart
-        {
+        if let Some(Before { alpha: Some(alpha), since, .. }) = before.filter(|_| apart) {
             // This batch is outside the span and had its own exponent; the other batches keep theirs.
             (self.alpha, self.steps_since_update) = (Some(alpha), since);
         }
@@ -348,10 +346,10 @@ impl Site {
     }
 
     fn push_history(&mut self, row: &Stats) {
-        if self.config.memory != Memory::None
-            && let Some(ceiling) = ceiling(row)
-        {
-            self.ring.push(ceiling);
+        if self.config.memory != Memory::None {
+            if let Some(ceiling) = ceiling(row) {
+                self.ring.push(ceiling);
+            }
         }
     }
 }

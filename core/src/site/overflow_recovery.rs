@@ -66,23 +66,23 @@ impl Site {
     /// were larger by the same factor here, because the backward pass is linear in the loss. An `excess` above 24
     /// teaches nothing, because FP16 cannot serve both magnitudes. Call it before [`Site::finish`].
     pub fn limit_from_upstream(&mut self, excess: i64) {
-        if let Some(span) = self.ring.window(None)
-            && 0 < excess
-            && excess <= MAX_CEILING_SPREAD
-        {
-            self.guard.record_lost_batch(span.min.saturating_sub(excess));
+        if (1..=MAX_CEILING_SPREAD).contains(&excess) {
+            if let Some(span) = self.ring.window(None) {
+                self.guard.record_lost_batch(span.min.saturating_sub(excess));
+            }
         }
     }
 
     /// Starts a guard against the next batch of this magnitude. It lasts longer than the history, because a skipped
     /// batch is lost.
     pub(super) fn record_lost_batch(&mut self, row: &Stats) {
-        if self.config.memory == Memory::Ring
-            && let Some((own, span)) = ceiling(row).zip(self.ring.window(None))
-            && own < span.min
-            && span.max.saturating_sub(own) <= MAX_CEILING_SPREAD
-        {
-            self.guard.record_lost_batch(own);
+        if self.config.memory != Memory::Ring {
+            return;
+        }
+        if let Some((own, span)) = ceiling(row).zip(self.ring.window(None)) {
+            if own < span.min && span.max.saturating_sub(own) <= MAX_CEILING_SPREAD {
+                self.guard.record_lost_batch(own);
+            }
         }
     }
 }

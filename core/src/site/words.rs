@@ -55,7 +55,7 @@ impl Site {
         };
         let last = history.back().map_or([0; 7], |last| {
             let Choice { k, held, gamma } = last.choice;
-            let (alpha, gamma) = (i64::from(last.alpha), gamma.to_bits().cast_signed());
+            let (alpha, gamma) = (i64::from(last.alpha), gamma.to_bits() as i64);
             [
                 1,
                 some(last.before),
@@ -149,7 +149,7 @@ impl Site {
         let [had, before, alpha, k, held, gamma, trigger] = *last;
         if truth(had)? {
             let choice =
-                Choice { k: small(k)?, held: at(&LimitedBy::ALL, held)?, gamma: f64::from_bits(gamma.cast_unsigned()) };
+                Choice { k: small(k)?, held: at(&LimitedBy::ALL, held)?, gamma: f64::from_bits(unsigned(gamma)) };
             let before = option(before)?;
             push(
                 &mut site.history,
@@ -182,6 +182,11 @@ fn place<T: PartialEq>(all: &[T], one: T) -> i64 {
 
 fn at<T: Copy>(all: &[T], word: i64) -> Result<T, WordsError> {
     usize::try_from(word).ok().and_then(|place| all.get(place)).copied().ok_or(WordsError::Value)
+}
+
+/// Returns the bits of a word as a count; Rust has a method for it since 1.87 only.
+fn unsigned(word: i64) -> u64 {
+    u64::from_ne_bytes(word.to_ne_bytes())
 }
 
 fn small<T: TryFrom<i64>>(word: i64) -> Result<T, WordsError> {

@@ -60,7 +60,7 @@ impl Amax {
     /// that flushes is NaN, because the rule has no model of small values.
     #[must_use]
     pub fn decide_below(&self, k_of: i32) -> Choice {
-        let wanted = k_of.saturating_sub(self.margin.cast_signed());
+        let wanted = k_of.saturating_sub(self.margin as i32);
         let k = clamp(wanted);
         let held = if k == wanted { LimitedBy::Amax } else { LimitedBy::Range };
         Choice { k, held, gamma: f64::NAN }
