@@ -34,6 +34,20 @@ static=("$directory/prefix/lib/libgradscale_c.a" -lpthread -ldl -lm)
 # Programs of users: all warnings are errors.
 strict=(-std=c11 -g -O1 -Wall -Wextra -Wpedantic -Werror)
 
+# With the defaults of each compiler and the standards that C projects name: extensions declare names of their own.
+for compiler in cc gcc clang; do
+    have "$compiler" || continue
+    for standard in "" -std=c99 -std=gnu99 -std=c17 -std=gnu17; do
+        # shellcheck disable=SC2086
+        "$compiler" $standard "${include[@]}" -c examples/mlp.c -o "$directory/default.o" || fail "mlp.c by $compiler $standard"
+    done
+done
+for compiler in c++ g++ clang++; do
+    have "$compiler" || continue
+    "$compiler" "${include[@]}" -c examples/steps.cpp -o "$directory/default.o" || fail "steps.cpp by $compiler"
+    "$compiler" -x c++ "${include[@]}" -c examples/mlp.c -o "$directory/default.o" || fail "mlp.c by $compiler"
+done
+
 compile() {
     local to=$1
     shift

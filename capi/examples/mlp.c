@@ -117,7 +117,7 @@ static void backward(const network *net, float x[][IN], const int *label, networ
     must(gs_rescale(gradient->b1, gradient->b1, HIDDEN, at_first, 0));
 }
 
-static int finite(const network *gradient) {
+static int all_finite(const network *gradient) {
     const float *all = (const float *)gradient;
     for (size_t i = 0; i < sizeof *gradient / sizeof *all; i++)
         if (!isfinite(all[i])) return 0;
@@ -158,7 +158,7 @@ int main(int argc, char **argv) {
         uint32_t failed = 0;
         do {
             backward(&net, x, label, &gradient);
-            if (mode == GS) must(gs_step_end(sites, rows, SITES, !finite(&gradient), 1, failed++, &outcome));
+            if (mode == GS) must(gs_step_end(sites, rows, SITES, !all_finite(&gradient), 1, failed++, &outcome));
             repeated += outcome.next == GS_NEXT_REPEAT;
         } while (outcome.next == GS_NEXT_REPEAT);
         skipped += outcome.next == GS_NEXT_SKIP;

@@ -2,6 +2,10 @@
 #ifndef GRADSCALE_HPP
 #define GRADSCALE_HPP
 
+#if __cplusplus < 201703L && !(defined(_MSVC_LANG) && _MSVC_LANG >= 201703L)
+#error "gradscale.hpp needs C++17: -std=c++17"
+#endif
+
 #include "gradscale.h"
 
 #include <cmath>
