@@ -9,10 +9,7 @@
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize, de::DeserializeOwned, de::IgnoredAny};
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-};
+use std::{collections::BTreeMap, fmt};
 
 /// Key of the program's entry in the metadata of a checkpoint.
 const KEY: &str = "gradscale";
@@ -159,7 +156,8 @@ pub(crate) fn write(
     let place = [0; CHECKSUM_BYTES];
     let last = TensorView::new(Dtype::U8, vec![CHECKSUM_BYTES], &place).map_err(|error| unwritable(&error))?;
     views.push((CHECKSUM, last));
-    let all = safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), json)])));
+    // Collected, because the type of the map depends on a feature of safetensors, which another crate may enable.
+    let all = safetensors::serialize(views, Some([(KEY.to_owned(), json)].into_iter().collect()));
     let mut bytes = all.map_err(|error| unwritable(&error))?;
     bytes.truncate(bytes.len() - CHECKSUM_BYTES);
     let checksum = crc32c::crc32c(&bytes);

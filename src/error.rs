@@ -37,13 +37,8 @@ pub enum TraceErrorKind {
         /// Shape of the input that is rejected.
         shape: Shape,
     },
-    /// Two shapes must agree, but differ.
-    Mismatch {
-        /// Shape of the value at which tracing failed.
-        got: Shape,
-        /// Shape with which the value must agree.
-        with: Shape,
-    },
+    /// The shape of an operand differs from the expected one. Boxed, because errors are to be small.
+    Mismatch(Box<OperandMismatch>),
     /// The data have another number of elements than their shape.
     Length {
         /// Number of elements in the data, which differs from that of the shape.
@@ -108,12 +103,32 @@ pub enum TraceErrorKind {
     Range(String),
 }
 
+/// Operand whose shape is not the expected one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperandMismatch {
+    /// Kind of the layer, for example `Linear`; `None` if the error has the name of an operator.
+    pub layer: Option<&'static str>,
+    /// Name of the operand, for example `input`, `bias` or `labels`.
+    pub operand: &'static str,
+    /// Shape that the operand has.
+    pub got: Shape,
+    /// Type of the operand if it is an input of integers, which may have been passed by mistake.
+    pub integers: Option<DType>,
+    /// Sizes n, h, w, c that the operand must have; `None` stands for any size.
+    pub expected: [Option<usize>; 4],
+}
+
 impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let TraceErrorKind::Mismatch(mismatch) = &self.kind
+            && let Some(layer) = mismatch.layer
+        {
+            write!(f, "{layer} ")?;
+        }
         write!(f, "{}: ", self.name)?;
         match &self.kind {
             TraceErrorKind::Shape(error) => write!(f, "{error}"),
-            TraceErrorKind::Mismatch { got, with } => write!(f, "{got} does not fit {with}"),
+            TraceErrorKind::Mismatch(mismatch) => write!(f, "{mismatch}"),
             TraceErrorKind::Length { got, shape } => write!(f, "{got} elements do not fit the shape {shape}"),
             TraceErrorKind::Input { error, shape } => write!(f, "{error}; the input is {shape} (n × h × w × c)"),
             TraceErrorKind::Type { what, takes, got } => {
@@ -157,6 +172,39 @@ impl fmt::Debug for TraceError {
 
 impl std::error::Error for TraceError {}
 
+/// Writes which operand has which shape, and what was expected of it. Images that have their channels in the second
+/// place are named, because other frameworks have them there.
+impl fmt::Display for OperandMismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operand, integers, ref expected, .. } = *self;
+        let ([n, h, w, c], sizes) = (*expected, self.got.sizes());
+        let is_flat = |size: Option<usize>| matches!(size, None | Some(1));
+        let short = sizes[1..3] == [1, 1] && is_flat(h) && is_flat(w);
+        write!(f, "{operand} {}", bracketed(&sizes.map(Some), short))?;
+        if let Some(dtype) = integers {
+            write!(f, " of {} integers", word(dtype))?;
+        }
+        write!(f, ", expected {}", bracketed(expected, short))?;
+        if !short {
+            f.write_str(" (n, h, w, c)")?;
+        }
+        let any = n.is_none() && h.is_none() && w.is_none();
+        if any && !short && c == Some(sizes[1]) {
+            f.write_str("; channels come last")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns sizes as `[2, 8]`, or all four if not `short`; `_` stands for any size.
+fn bracketed(&[n, h, w, c]: &[Option<usize>; 4], short: bool) -> String {
+    let size = |size: Option<usize>| size.map_or("_".to_owned(), |size| size.to_string());
+    match short {
+        true => format!("[{}, {}]", size(n), size(c)),
+        false => format!("[{}, {}, {}, {}]", size(n), size(h), size(w), size(c)),
+    }
+}
+
 /// Returns the name of an element type in Rust and in [`crate::Input`].
 fn word(dtype: DType) -> String {
     format!("{dtype:?}").to_lowercase()
@@ -165,6 +213,14 @@ fn word(dtype: DType) -> String {
 impl TraceError {
     pub(crate) fn new(name: &str, kind: impl Into<TraceErrorKind>) -> Self {
         Self { name: name.to_owned(), kind: kind.into() }
+    }
+
+    /// Names the kind of the layer whose operand has a wrong shape.
+    pub(crate) fn in_layer(mut self, kind: &'static str) -> Self {
+        if let TraceErrorKind::Mismatch(mismatch) = &mut self.kind {
+            mismatch.layer = Some(kind);
+        }
+        self
     }
 }
 
@@ -200,7 +256,7 @@ impl From<PlanError> for TraceErrorKind {
 ///     Ok(())
 /// }
 /// let printed = format!("Error: {:?}", main_of_yours().unwrap_err());
-/// assert_eq!(printed, "Error: net: 2×4 does not fit 1×3");
+/// assert_eq!(printed, "Error: Linear net: input [2, 4], expected [_, 3]");
 /// ```
 #[non_exhaustive]
 pub enum Error<E = crate::device::Usual> {

@@ -16,6 +16,7 @@ mod method;
 pub mod metrics;
 pub mod models;
 pub mod nn;
+#[cfg(feature = "onnx")]
 mod onnx;
 mod ops;
 pub mod optim;
@@ -23,6 +24,7 @@ mod parameters;
 pub mod replay;
 mod shape;
 pub mod sites;
+mod suggestion;
 mod tensor;
 mod train;
 pub mod window;
@@ -39,7 +41,7 @@ pub use device::{Adapter, Wgpu, WgpuError, adapters, adapters_async};
 pub use device::{Cpu, CpuError, Isa};
 #[cfg(feature = "cuda")]
 pub use device::{Cuda, CudaError};
-pub use error::{Error, TraceError, TraceErrorKind};
+pub use error::{Error, OperandMismatch, TraceError, TraceErrorKind};
 pub use exec::{LaunchTime, MemoryReport};
 pub use gradscale_core;
 pub use graph::{PlanRow, Tape, Var};
@@ -48,6 +50,7 @@ pub use import::{ImportError, Imported, TorchModule};
 pub use method::{
     BASELINES, Baseline, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers,
 };
+#[cfg(feature = "onnx")]
 pub use onnx::onnx_metadata;
 pub use ops::{AnchorTruth, CrossEntropy, MultiBox, RegionTruth};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};

@@ -27,10 +27,12 @@ pub use plan::PlanRow;
 pub(crate) use plan::plan;
 pub(crate) use program::{AuxOutput, ParameterInfo, Program, Purpose, Traced};
 pub(crate) use sync_points::{BucketPlan, DistributedPlan, StatsSync, SyncPayload, SyncPoint, SyncReason, ValueCount};
-pub(crate) use tape::{Node, NodeKind, Trace, input, mismatch, size, sizes};
+pub(crate) use tape::{Node, NodeKind, Trace, input, mismatch, other_shape, size, sizes};
 pub use tape::{Tape, Var};
 
-use crate::{TraceError, error::TraceErrorKind, onnx::Writer};
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
+use crate::{TraceError, error::TraceErrorKind};
 use gradscale_core::backend::Data;
 use std::{any::Any, fmt, ops::Range};
 
@@ -43,6 +45,7 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError>;
 
     /// Writes the operator's counterpart in an ONNX model.
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         Err(at.unsupported("an operator of training"))
     }

@@ -4,7 +4,11 @@
 //! trace is recorded again. So a step knows all of its sites before its first launch, and memory is planned as a whole.
 
 use super::Operator;
-use crate::{Parameter, Shape, TraceError, error::TraceErrorKind, parameters::Owner};
+use crate::{
+    Parameter, Shape, TraceError,
+    error::{OperandMismatch, TraceErrorKind},
+    parameters::Owner,
+};
 use gradscale_core::{
     backend::DType,
     ops::{Op, ShapeError},
@@ -383,8 +387,23 @@ pub(crate) fn size(name: &str, size: usize) -> Result<u32, TraceError> {
     u32::try_from(size).map_err(too_large)
 }
 
-pub(crate) fn mismatch(name: &str, got: Shape, with: Shape) -> TraceError {
-    TraceError::new(name, TraceErrorKind::Mismatch { got, with })
+/// Operands that are integers by their nature, so that their type explains no mistake.
+const INTEGER_OPERANDS: [&str; 6] = ["counted", "indices", "labels", "lengths", "places", "targets"];
+
+/// Creates the error of an operand whose shape is not the expected one, `[n, h, w, c]`; `None` stands for any size.
+pub(crate) fn mismatch(name: &str, operand: &'static str, value: Var<'_>, expected: [Option<usize>; 4]) -> TraceError {
+    let integers = match value.tape.trace.borrow().nodes[value.id].work {
+        NodeKind::Input(dtype @ (DType::U8 | DType::U32)) if !INTEGER_OPERANDS.contains(&operand) => Some(dtype),
+        NodeKind::Input(_) | NodeKind::Parameter(_) | NodeKind::Frozen(_) | NodeKind::Operator(_) => None,
+    };
+    let got = value.shape();
+    let mismatch = OperandMismatch { layer: None, operand, got, integers, expected };
+    TraceError::new(name, TraceErrorKind::Mismatch(Box::new(mismatch)))
+}
+
+/// Creates the error of an operand that must have this shape.
+pub(crate) fn other_shape(name: &str, operand: &'static str, value: Var<'_>, expected: Shape) -> TraceError {
+    mismatch(name, operand, value, expected.sizes().map(Some))
 }
 
 /// Creates the error of an operator that does not support an input of this shape.

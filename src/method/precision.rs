@@ -5,6 +5,7 @@ use super::{
     Layers, exceptions, listed,
     options::{Options, Text},
 };
+use crate::suggestion::suggestion;
 use gradscale_core::{
     amp::{AmpPolicy, Level, List, Precision},
     ops::Op,
@@ -28,7 +29,10 @@ pub(super) fn parse(options: &mut Options<'_>) -> Result<(AmpPolicy, Layers), St
     let mut amp = AmpPolicy::new(level);
     for list in LISTS {
         for name in options.take(&list.to_string()).into_iter().flat_map(|names| names.split(AND)) {
-            let unknown = |_| format!("{list} takes operators, and {name} is none");
+            let unknown = |_| {
+                let similar = suggestion(name.trim(), Op::ALL.iter().map(|op| op.name()));
+                format!("{list} takes operators, and {name} is none{similar}")
+            };
             let op: Op = name.trim().parse().map_err(unknown)?;
             amp = listed(&amp, op, list).map_err(|error| error.to_string())?;
         }

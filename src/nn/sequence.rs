@@ -8,7 +8,7 @@ use super::{
     GruCell, LstmCell, Module,
     recurrent::{Cell, Units},
 };
-use crate::{Scope, Shape, TraceError, Var, error::TraceErrorKind, graph::mismatch, ops::Places};
+use crate::{Scope, Shape, TraceError, Var, error::TraceErrorKind, graph::other_shape, ops::Places};
 use gradscale_core::amp::MAX_INPUTS;
 
 /// LSTM layers over sequences `[n, t, inputs]` to `[n, t, hidden]`, or `[n, t, 2·hidden]` in both directions, forward
@@ -251,7 +251,7 @@ impl<C> Stack<C> {
         }
         let wrong = state.iter().zip(self.states(n)).find(|(one, right)| one.shape() != *right);
         match wrong {
-            Some((one, right)) => Err(mismatch(&format!("{}: the state", self.name), one.shape(), right)),
+            Some((one, right)) => Err(other_shape(&self.name, "state", *one, right)),
             None => Ok(()),
         }
     }

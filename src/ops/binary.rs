@@ -1,10 +1,11 @@
 //! Element-wise functions of two values.
 
 use super::expand::together;
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, StoreSpec, mismatch, size, unary},
-    onnx::Writer,
+    graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, StoreSpec, other_shape, size, unary},
 };
 use gradscale_core::ops::{Binary, BinaryOp, Broadcast, GradientFlow, Op, Reduce, ReduceOp, Unary};
 use std::ops;
@@ -25,7 +26,7 @@ impl<'t> Var<'t> {
             if over(shape, with).is_some() {
                 return Ok(self.binary(kind, op, function, b));
             }
-            let all = together(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
+            let all = together(shape, with).ok_or_else(|| other_shape(kind, "right operand", b, shape))?;
             let a = self.expand(all);
             // One value per channel, or a single value, needs no repetition.
             let b = if over(all, with).is_some() { b } else { b.expand(all) };
@@ -37,7 +38,7 @@ impl<'t> Var<'t> {
     pub(super) fn binary(self, kind: &'static str, op: Op, function: BinaryOp, b: Self) -> Self {
         self.try_record(|| {
             let (shape, with) = (self.shape(), b.shape());
-            let over = over(shape, with).ok_or_else(|| mismatch(kind, with, shape))?;
+            let over = over(shape, with).ok_or_else(|| other_shape(kind, "right operand", b, shape))?;
             self.sizes(kind)?;
             let p = Binary::new(function, size(kind, shape.rows())?, size(kind, shape.channels())?, over)
                 .map_err(|error| TraceError::new(kind, error))?;
@@ -108,6 +109,7 @@ impl Operator for Binary {
         at.store(|y| Operation::Binary { p, a, b, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let kind = match self.op() {
             BinaryOp::Add => "Add",

@@ -1,10 +1,11 @@
 //! Clipped ReLU.
 
 use super::{binary::like, smooth::chain};
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, unary},
-    onnx::Writer,
 };
 use gradscale_core::{
     backend::Slot,
@@ -41,6 +42,7 @@ impl Operator for Clip {
         at.store(|y| unary(Unary::Neg, within, y))
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (x, first) = at.any(0)?;
         let (least, most) = (at.number(0.0), at.number(self.0));

@@ -1,10 +1,11 @@
 //! Convolutions and transposed convolutions.
 
 use super::linear::vjp_of_bias;
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     Shape, TraceError, Var,
-    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, input, mismatch},
-    onnx::{Is, Writer},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, other_shape},
 };
 use gradscale_core::{
     model::terms::{ConvShape, Terms},
@@ -22,12 +23,7 @@ impl<'t> Var<'t> {
         self.try_record(|| {
             let p = conv(self.sizes(name)?).map_err(|error| input(name, error, self.shape()))?;
             let shape = Shape::from(p.y().map(|size| size as usize));
-            if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
-                return Err(mismatch(name, self.shape(), weight.shape()));
-            }
-            if let Some(bias) = bias.filter(|bias| bias.shape().len() != shape.channels()) {
-                return Err(mismatch(name, bias.shape(), weight.shape()));
-            }
+            check(name, &p, (self, weight, bias), shape.channels()).map_err(|error| error.in_layer("Conv2d"))?;
             let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
             Ok(self.record_named_op(name.to_owned(), Op::Conv, p, &others, shape))
         })
@@ -47,18 +43,38 @@ impl<'t> Var<'t> {
             let p = conv(sizes).map_err(|error| input(name, error, self.shape()))?;
             let shape = Shape::from(p.x().map(|size| size as usize));
             if p.y() != sizes {
-                return Err(mismatch(name, self.shape(), Shape::from(p.y().map(|size| size as usize))));
+                let expected = Shape::from(p.y().map(|size| size as usize));
+                return Err(other_shape(name, "input", self, expected).in_layer("ConvTranspose2d"));
             }
-            if weight.shape() != Shape::from(p.w().map(|size| size as usize)) {
-                return Err(mismatch(name, self.shape(), weight.shape()));
-            }
-            if let Some(bias) = bias.filter(|bias| bias.shape().len() != shape.channels()) {
-                return Err(mismatch(name, bias.shape(), weight.shape()));
-            }
+            check(name, &p, (self, weight, bias), shape.channels())
+                .map_err(|error| error.in_layer("ConvTranspose2d"))?;
             let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
             Ok(self.record_named_op(name.to_owned(), Op::ConvTranspose, ConvTranspose(p), &others, shape))
         })
     }
+}
+
+/// Checks weights and bias of a convolution. Weights that only have other channels than the input blame the input.
+fn check(
+    name: &str, p: &Conv2d, (x, weight, bias): (Var<'_>, Var<'_>, Option<Var<'_>>), outputs: usize,
+) -> Result<(), TraceError> {
+    let ([o, h, w, i], sizes) = (p.w().map(|size| size as usize), weight.shape().sizes());
+    if sizes == [o, h, w, i] {
+        let wrong = bias.filter(|bias| bias.shape().len() != outputs);
+        return wrong.map_or(Ok(()), |bias| Err(other_shape(name, "bias", bias, [outputs].into())));
+    }
+    let groups = p.group_count() as usize;
+    Err(match sizes {
+        // The input of a convolution, whose descriptor takes its channels from the input.
+        [so, sh, sw, channels] if [so, sh, sw] == [o, h, w] => {
+            mismatch(name, "input", x, [None, None, None, Some(channels * groups)])
+        }
+        // The input of a transposed convolution, which is the output of that descriptor.
+        [channels, sh, sw, si] if [sh, sw, si] == [h, w, i] => {
+            mismatch(name, "input", x, [None, None, None, Some(channels)])
+        }
+        _ => other_shape(name, "weight", weight, [o, h, w, i].into()),
+    })
 }
 
 /// Impl of the convolution operator, with inputs x, weights and an optional bias.
@@ -67,6 +83,7 @@ impl Operator for Conv2d {
         run(*self, Pass::Forward, at)
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         export(self, at, "Conv", &[])
     }
@@ -94,6 +111,7 @@ impl Operator for ConvTranspose {
         run(self.0, Pass::Data, at)
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         // Rows and columns of the result that the stride leaves undetermined.
         let (p, pads) = (&self.0, self.0.padding());
@@ -122,6 +140,7 @@ impl Operator for ConvTranspose {
 }
 
 /// Writes the ONNX node of a convolution; weights OHWI become OIHW.
+#[cfg(feature = "onnx")]
 fn export(p: &Conv2d, at: &mut Writer<'_>, kind: &str, more: &[(&str, Is<'_>)]) -> Result<(), TraceError> {
     let ([o, h, w, i], pads) = (p.w().map(|size| size as usize), p.padding().map(i64::from));
     let x = at.first(0)?;

@@ -3,7 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, other_shape, size},
 };
 use gradscale_core::{
     amp::Precision,
@@ -51,10 +51,11 @@ impl<'t> Var<'t> {
             let name = "cross_entropy";
             let (rows, classes) = (self.shape().rows(), self.shape().channels());
             if labels.shape().len() != rows {
-                return Err(mismatch(name, labels.shape(), self.shape()));
+                let [n, h, w, _] = self.shape().sizes();
+                return Err(other_shape(name, "labels", labels, [n, h, w, 1].into()));
             }
             if let Some(weights) = options.weights.filter(|weights| weights.shape().len() != classes) {
-                return Err(mismatch(name, weights.shape(), self.shape()));
+                return Err(other_shape(name, "class weights", weights, [classes].into()));
             }
             let build = || {
                 let p = ops::CrossEntropy::new(size(name, rows)?, size(name, classes)?)

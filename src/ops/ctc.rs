@@ -3,7 +3,7 @@
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, other_shape, size},
 };
 use gradscale_core::{
     backend::{CtcArgs, DType, Data},
@@ -56,14 +56,14 @@ impl Var<'_> {
             let [batch, one, frames, classes] = self.sizes(name)?;
             let n = batch as usize;
             if one != 1 {
-                return Err(mismatch(name, self.shape(), targets.shape()));
+                return Err(mismatch(name, "logits", self, [None, Some(1), None, None]));
             }
             if let Some(lengths) = [input_lengths, target_lengths].iter().find(|lengths| lengths.shape().len() != n) {
-                return Err(mismatch(name, lengths.shape(), self.shape()));
+                return Err(other_shape(name, "lengths", *lengths, [n].into()));
             }
             let letters = targets.shape().len().checked_div(n).unwrap_or(0);
             if targets.shape().len() != n * letters {
-                return Err(mismatch(name, targets.shape(), self.shape()));
+                return Err(mismatch(name, "targets", targets, [Some(n), Some(1), Some(1), None]));
             }
             let p = Ctc::new([batch, frames, classes], size(name, letters)?, blank);
             let p = p.map_err(|error| input(name, error, self.shape()))?.with_zero_infinity(zero_infinity);

@@ -1,9 +1,10 @@
 //! Embedding lookup.
 
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, size},
-    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::DType,
@@ -21,8 +22,11 @@ impl<'t> Var<'t> {
         self.try_record(|| {
             let [rows, .., width] = self.shape().sizes();
             let shape = with_channels(indices.shape(), width);
-            let shape = shape.filter(|_| self.shape().len() == rows * width);
-            let shape = shape.ok_or_else(|| mismatch(name, indices.shape(), self.shape()))?;
+            if self.shape().len() != rows * width {
+                return Err(mismatch(name, "table", self, [Some(rows), Some(1), Some(1), Some(width)]));
+            }
+            let shape = shape
+                .ok_or_else(|| mismatch(name, "indices", indices, [None, None, None, Some(1)]).in_layer("Embedding"))?;
             let p = Rows::new(size(name, indices.shape().len())?, size(name, rows)?, size(name, width)?)
                 .map_err(|error| TraceError::new(name, error))?;
             Ok(self.record_named_op(name.to_owned(), Op::Embedding, p, &[indices], shape))
@@ -48,6 +52,7 @@ impl Operator for Rows {
         at.store(|y| Operation::Rows { p, way, x, indices, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (table, sizes) = (at.shape(0).len(), at.node().shape.sizes());
         let rows = self.table() as usize;

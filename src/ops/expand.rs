@@ -1,10 +1,11 @@
 //! Broadcasting: repetition of values along axes of size 1.
 
 use super::strides;
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, sizes},
-    onnx::Writer,
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, other_shape, sizes},
 };
 use gradscale_core::ops::{Dim, GradientFlow, Op, Reduce, ReduceOp, Strided};
 
@@ -17,7 +18,7 @@ impl Var<'_> {
         self.try_record(|| {
             let shape = shape.into();
             if together(self.shape(), shape) != Some(shape) {
-                return Err(mismatch("expand", shape, self.shape()));
+                return Err(other_shape("expand", "input", self, shape));
             }
             sizes("expand", shape)?;
             Ok(if shape == self.shape() { self } else { self.record_op("expand", Op::Expand, Expand, &[], shape) })
@@ -54,6 +55,7 @@ impl Operator for Expand {
         at.store(|y| Operation::Copy { p, x, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (x, sizes) = (at.x(0)?, at.node().shape.sizes());
         let sizes = at.sizes(&sizes);

@@ -1,11 +1,12 @@
 //! Gather along an axis, by index.
 
 use super::slice::within;
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Operator, size, sizes},
-    onnx::Writer,
 };
 use gradscale_core::{
     backend::Data,
@@ -66,6 +67,7 @@ impl Operator for Gather {
         self.0.forward(at)
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         self.0.onnx(at)
     }

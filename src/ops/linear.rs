@@ -1,9 +1,10 @@
 //! Linear operator: products with a weight matrix.
 
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, size},
-    onnx::Writer,
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, mismatch, other_shape, size},
 };
 use gradscale_core::{
     model::terms::Terms,
@@ -24,11 +25,15 @@ impl<'t> Var<'t> {
         self.try_record(|| {
             let [n, h, w, c] = self.shape().sizes();
             let [out, .., features] = weight.shape().sizes();
-            if features != c || weight.shape().len() != out * c {
-                return Err(mismatch(name, self.shape(), weight.shape()));
+            if weight.shape().len() != out * features {
+                return Err(mismatch(name, "weight", weight, [Some(out), Some(1), Some(1), Some(features)]));
+            }
+            if features != c {
+                let expected = [None, None, None, Some(features)];
+                return Err(mismatch(name, "input", self, expected).in_layer("Linear"));
             }
             if let Some(bias) = bias.filter(|bias| bias.shape().len() != out) {
-                return Err(mismatch(name, bias.shape(), weight.shape()));
+                return Err(other_shape(name, "bias", bias, [out].into()).in_layer("Linear"));
             }
             let rows = size(name, self.shape().rows())?;
             Gemm::new(rows, size(name, out)?, size(name, c)?).map_err(|error| TraceError::new(name, error))?;
@@ -56,6 +61,7 @@ impl Operator for Linear {
         at.store(|y| Operation::Gemm { p, a, b, bias, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (out, c) = (at.node().shape.channels(), at.shape(0).channels());
         let x = at.x(0)?;

@@ -1,9 +1,10 @@
 //! Products of two computed matrices, and attention.
 
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, mismatch, sizes},
-    onnx::Writer,
 };
 use gradscale_core::{
     model::terms::Terms,
@@ -33,7 +34,8 @@ impl<'t> Var<'t> {
             let ([n, h, m, k], [bn, bh, rows, columns]) = (self.shape().sizes(), b.shape().sizes());
             let (depth, p) = if transposed { (columns, rows) } else { (rows, columns) };
             if (bn, bh, depth) != (n, h, k) {
-                return Err(mismatch("matmul", b.shape(), self.shape()));
+                let [rows, columns] = if transposed { [None, Some(k)] } else { [Some(k), None] };
+                return Err(mismatch("matmul", "right operand", b, [Some(n), Some(h), rows, columns]));
             }
             let shape = Shape::from([n, h, m, p]);
             for of in [self.shape(), b.shape(), shape] {
@@ -76,6 +78,7 @@ impl Operator for Matmul {
         at.store(|y| Operation::Gemm { p, a, b, bias, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (a, mut b) = (at.x(0)?, at.x(1)?);
         if self.transposed {

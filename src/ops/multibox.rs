@@ -2,7 +2,7 @@
 
 use crate::{
     Shape, TraceError, Var,
-    graph::{BufferId, Context, Gradient, Operation, Operator, mismatch, unary},
+    graph::{BufferId, Context, Gradient, Operation, Operator, other_shape, unary},
 };
 use gradscale_core::{
     amp::Precision,
@@ -42,16 +42,16 @@ impl<'t> Var<'t> {
         self.try_record(|| {
             let [n, _, boxes, classes] = self.shape().sizes();
             let MultiBox { labels, codes, negatives, share } = *truth;
-            for (found, expected) in [
-                (self.shape(), [n, 1, boxes, classes].into()),
-                (offsets.shape(), [n, 1, boxes, 4].into()),
-                (codes.shape(), [n, 1, boxes, 4].into()),
-                (labels.shape(), [n, boxes].into()),
-                (negatives.shape(), [n].into()),
-                (share.shape(), Shape::SCALAR),
+            for (operand, found, expected) in [
+                ("logits", self, [n, 1, boxes, classes].into()),
+                ("offsets", offsets, [n, 1, boxes, 4].into()),
+                ("codes", codes, [n, 1, boxes, 4].into()),
+                ("labels", labels, [n, boxes].into()),
+                ("negatives", negatives, [n].into()),
+                ("share", share, Shape::SCALAR),
             ] {
-                if found != expected {
-                    return Err(mismatch("multibox_loss", found, expected));
+                if found.shape() != expected {
+                    return Err(other_shape("multibox_loss", operand, found, expected));
                 }
             }
             let right = labels.one_hot(classes);

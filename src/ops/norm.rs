@@ -1,10 +1,13 @@
 //! Normalisations.
 
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     Parameter, TraceError, Var,
     error::TraceErrorKind,
-    graph::{Context, Fixed, Gradient, Operation, Operator, ParamTensor, ScaleRule, StoreSpec, Value, input, mismatch},
-    onnx::{Is, Writer},
+    graph::{
+        Context, Fixed, Gradient, Operation, Operator, ParamTensor, ScaleRule, StoreSpec, Value, input, other_shape,
+    },
 };
 use gradscale_core::{
     amp::Precision,
@@ -60,9 +63,9 @@ impl<'t> Var<'t> {
     /// Records a normalisation and returns its result; `affine` is the scale and an optional shift.
     fn normalised(self, name: &str, op: Op, p: Norm, affine: &[Self], running: Option<&Parameter>) -> Self {
         self.try_record(|| {
-            for affine in affine {
+            for (operand, affine) in ["scale", "shift"].into_iter().zip(affine) {
                 if affine.shape().len() != self.shape().channels() {
-                    return Err(mismatch(name, affine.shape(), self.shape()));
+                    return Err(other_shape(name, operand, *affine, [self.shape().channels()].into()));
                 }
             }
             if running.is_some_and(|running| running.shape.len() != 2 * p.groups() as usize) {
@@ -87,6 +90,7 @@ pub(super) struct Normalise {
 }
 
 /// Writes x / √(mean x² + ε), times a factor for each channel.
+#[cfg(feature = "onnx")]
 fn rms(at: &mut Writer<'_>, eps: f32, scale: &str) -> Result<(), TraceError> {
     let (x, eps, axis) = (at.x(0)?, at.number(eps), at.ints(&[-1]));
     let square = at.emit("Mul", &[&x, &x], &[]);
@@ -132,6 +136,7 @@ impl Operator for Normalise {
         Ok(())
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (p, c, inputs) = (self.p, at.node().shape.channels(), at.node().inputs.len());
         let eps = ("epsilon", Is::Float(p.eps()));

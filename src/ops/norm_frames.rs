@@ -5,7 +5,7 @@ use crate::{
     Parameter, TraceError, Var,
     graph::{
         BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, SyncPayload, ValueCount, input,
-        mismatch, unary,
+        other_shape, unary,
     },
 };
 use gradscale_core::{
@@ -29,10 +29,10 @@ impl<'t> Var<'t> {
             let p = Norm::new(sizes, NormOver::Batch, eps).map_err(|error| input(name, error, self.shape()))?;
             let [scale, shift] = affine;
             if let Some(one) = affine.iter().find(|one| one.shape().len() != self.shape().channels()) {
-                return Err(mismatch(name, one.shape(), self.shape()));
+                return Err(other_shape(name, "scale or shift", *one, [self.shape().channels()].into()));
             }
             if lengths.shape().len() != self.shape().sizes()[0] {
-                return Err(mismatch(name, lengths.shape(), self.shape()));
+                return Err(other_shape(name, "lengths", lengths, [self.shape().sizes()[0]].into()));
             }
             self.tape().check(running);
             let running = self.tape().updates_running_stats().then_some(running.id);

@@ -1,11 +1,12 @@
 //! One-hot encoding of labels.
 
 use super::{binary::like, embedding::with_channels, smooth::chain};
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Operation, Operator, mismatch, size, sizes, unary},
-    onnx::Writer,
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
@@ -42,7 +43,7 @@ impl Var<'_> {
                 return Err(TraceError::new(name, TraceErrorKind::Range(words)));
             }
             let shape = with_channels(self.shape(), classes);
-            let shape = shape.ok_or_else(|| mismatch(name, self.shape(), [classes].into()))?;
+            let shape = shape.ok_or_else(|| mismatch(name, "labels", self, [None, None, None, Some(1)]))?;
             sizes(name, shape)?;
             Ok(self.record_op(name, Op::OneHot, OneHot(count), &[], shape))
         })
@@ -70,6 +71,7 @@ impl Operator for OneHot {
         at.store(|y| unary(Unary::Relu, near, y))
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let ((labels, len), sizes) = ((at.integers(0)?, at.shape(0).len()), at.node().shape.sizes());
         let labels = at.reshape(&labels, &[len]);

@@ -1,11 +1,12 @@
 //! Permutation of axes.
 
 use super::strides;
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, sizes},
-    onnx::Writer,
 };
 use gradscale_core::ops::{Dim, Op, Strided};
 
@@ -46,6 +47,7 @@ impl Operator for Permute {
         at.store(|y| Operation::Copy { p, x, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let x = at.x(0)?;
         let y = at.permuted(&x, self.0);

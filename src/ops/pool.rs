@@ -1,9 +1,11 @@
 //! Pooling and unpooling.
 
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch},
-    onnx::{Is, Writer},
+    error::TraceErrorKind,
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, input, other_shape},
 };
 use gradscale_core::{
     backend::DType,
@@ -58,13 +60,18 @@ impl<'t> Var<'t> {
                     let shape = Shape::from(p.x().map(|size| size as usize));
                     Ok(self.record_op("unpool", Op::Unpool, Unpool { p, pooled: pooled.id() }, &[], shape))
                 }
-                _ => Err(mismatch("unpool", self.shape(), pooled.shape())),
+                Some(p) if p.op() == PoolOp::Max => Err(other_shape("unpool", "input", self, pooled.shape())),
+                Some(_) | None => {
+                    let words = "its second operand must be the result of a max-pooling".to_owned();
+                    Err(TraceError::new("unpool", TraceErrorKind::Range(words)))
+                }
             }
         })
     }
 }
 
 /// Returns how far the last windows along rows or columns extend beyond the end.
+#[cfg(feature = "onnx")]
 fn end(p: &Pool, i: usize) -> u32 {
     let reach = p.y()[1 + i].saturating_sub(1) * p.strides()[i] + p.window()[i];
     reach.saturating_sub(p.x()[1 + i] + p.padding()[i])
@@ -79,6 +86,7 @@ impl Operator for Pool {
         at.store(|y| Operation::Pool { p, x, indices, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (window, strides, pad) = (self.window(), self.strides(), self.padding());
         let end = [0, 1].map(|i| if self.op() == PoolOp::Max { end(self, i) } else { end(self, i).max(pad[i]) });
@@ -122,6 +130,7 @@ impl Operator for Unpool {
         at.store(|y| Operation::Unpool { p, way, x, indices, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (window, strides) = (self.p.window().map(i64::from), self.p.strides().map(i64::from));
         let (x, [n, h, w, c]) = (at.first(0)?, at.node().shape.sizes());

@@ -1,10 +1,11 @@
 //! Reductions: sum, mean, argmax.
 
 use super::slice::within;
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, size, unary},
-    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::{DType, Slot},
@@ -95,6 +96,7 @@ impl Operator for Reduce {
         at.store(|y| Operation::Reduce { p, x, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let ([outer, len, inner], sizes) = (self.shape().map(|size| size as usize), at.node().shape.sizes());
         let x = at.shaped(0, &[outer, len, inner])?;

@@ -2,7 +2,7 @@
 //! before; others do not count.
 
 use super::smooth::Softplus;
-use crate::{Shape, TraceError, Var, graph::mismatch};
+use crate::{Shape, TraceError, Var, graph::other_shape};
 use gradscale_core::ops::{BinaryOp, Op, ReduceOp, Unary};
 
 /// Limit between the quadratic and the linear part of smooth L1, as in torchvision.
@@ -36,9 +36,9 @@ pub struct RegionTruth<'t> {
 }
 
 /// Checks that each value has the shape that is expected of it.
-fn check<const N: usize>(name: &str, shapes: [(Var<'_>, Shape); N]) -> Result<(), TraceError> {
-    let wrong = shapes.into_iter().find(|(found, expected)| found.shape() != *expected);
-    wrong.map_or(Ok(()), |(found, expected)| Err(mismatch(name, found.shape(), expected)))
+fn check<const N: usize>(name: &str, operands: [(&'static str, Var<'_>, Shape); N]) -> Result<(), TraceError> {
+    let wrong = operands.into_iter().find(|(_, found, expected)| found.shape() != *expected);
+    wrong.map_or(Ok(()), |(operand, found, expected)| Err(other_shape(name, operand, found, expected)))
 }
 
 impl<'t> Var<'t> {
@@ -53,7 +53,13 @@ impl<'t> Var<'t> {
             let [n, _, anchors, _] = self.shape().sizes();
             let [one, four] = [1, 4].map(|each| Shape::from([n, 1, anchors, each]));
             let AnchorTruth { signs, codes: right, share } = *truth;
-            let all = [(self, one), (codes, four), (signs, one), (right, four), (share, Shape::SCALAR)];
+            let all = [
+                ("logits", self, one),
+                ("codes", codes, four),
+                ("signs", signs, one),
+                ("true codes", right, four),
+                ("share", share, Shape::SCALAR),
+            ];
             check("anchor_loss", all)?;
             let (name, op) = ("binary_cross_entropy", Op::BinaryCrossEntropy);
             // −ln of the probability of the correct answer is ln(1 + e^−x) for an object, ln(1 + e^x) for background.
@@ -77,8 +83,15 @@ impl<'t> Var<'t> {
             let [of_class, four] = [classes, 4].map(|each| Shape::from([regions, each]));
             let RegionTruth { labels, places, counted, codes: right, share } = *truth;
             let (one, of_all) = (Shape::from([regions]), Shape::from([regions, 4 * classes]));
-            check("region_loss", [(self, of_class), (codes, of_all), (right, four), (share, Shape::SCALAR)])?;
-            check("region_loss", [(labels, one), (places, one), (counted, one)])?;
+            let floats = [
+                ("logits", self, of_class),
+                ("codes", codes, of_all),
+                ("true codes", right, four),
+                ("share", share, Shape::SCALAR),
+            ];
+            check("region_loss", floats)?;
+            let integers = [("labels", labels, one), ("places", places, one), ("counted", counted, one)];
+            check("region_loss", integers)?;
             let known = labels.one_hot(classes);
             let losses = -(self.log_softmax() * known).sum_axis(3);
             let there = known.slice(3, 0, 1).affine(-1.0, 1.0);

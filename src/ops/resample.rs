@@ -1,10 +1,11 @@
 //! Resampling of images to another size.
 
 use super::strides;
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     Shape, TraceError, Var,
     graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, size, sizes},
-    onnx::{Is, Writer},
 };
 use gradscale_core::{
     backend::Slot,
@@ -191,6 +192,7 @@ impl Operator for Resample {
         at.store(|y| last.operation(x, y))
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (mut x, [n, _, _, c]) = (at.x(0)?, at.node().shape.sizes());
         let ([h, w], [down, right]) = (self.from.map(|size| size as usize), self.to.map(|size| size as usize));
@@ -267,6 +269,7 @@ impl Operator for Repeat {
         at.store(|y| Operation::Copy { p, x, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let [down, right] = self.0;
         let scales = at.constant(&[4], &[1.0, 1.0, down as f32, right as f32]);

@@ -1,9 +1,11 @@
 //! Reshape and detach: the same values, without a launch if the type is unchanged.
 
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operator, cast, mismatch},
-    onnx::Writer,
+    error::TraceErrorKind,
+    graph::{Context, Gradient, Operator, cast},
 };
 use gradscale_core::{amp::Precision, backend::DType, ops::Op};
 
@@ -16,7 +18,8 @@ impl<'t> Var<'t> {
         self.try_record(|| {
             let shape = shape.into();
             if shape.len() != self.shape().len() {
-                return Err(mismatch("reshape", shape, self.shape()));
+                let got = self.shape().len();
+                return Err(TraceError::new("reshape", TraceErrorKind::Length { got, shape }));
             }
             Ok(self.record_op("reshape", Op::Reshape, Reshape, &[], shape))
         })
@@ -45,6 +48,7 @@ impl Operator for Reshape {
         same_memory(at)
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let sizes = at.node().shape.sizes();
         let y = at.shaped(0, &sizes)?;
@@ -65,6 +69,7 @@ impl Operator for Detach {
         same_memory(at)
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         at.give_input()
     }

@@ -1,9 +1,10 @@
 //! RoIAlign: boxes of images, resampled to one size.
 
+#[cfg(feature = "onnx")]
+use crate::onnx::{INT64, Is, Writer};
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, size},
-    onnx::{INT64, Is, Writer},
 };
 use gradscale_core::ops::{GatherScatter, Op, RoiAlign};
 
@@ -24,7 +25,7 @@ impl<'t> Var<'t> {
             let len = boxes.shape().len();
             let ([.., five], count) = (boxes.shape().sizes(), len / 5);
             if five != 5 || boxes.shape() != Shape::from([count, 5]) {
-                return Err(mismatch(name, boxes.shape(), self.shape()));
+                return Err(mismatch(name, "boxes", boxes, [None, Some(1), Some(1), Some(5)]));
             }
             let p = RoiAlign::new(self.sizes(name)?, size(name, count)?, bins, scale, samples)
                 .map_err(|error| input(name, error, self.shape()))?;
@@ -42,6 +43,7 @@ impl Operator for RoiAlign {
         at.store(|y| Operation::RoiAlign { p, way, x, boxes, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let ([images, ..], [_, rows, columns, _]) = (self.x(), self.y());
         let x = at.first(0)?;
@@ -74,6 +76,7 @@ impl Operator for RoiAlign {
 }
 
 /// Boxes of regions, input 1 of a node, in the form of ONNX's operators.
+#[cfg(feature = "onnx")]
 pub(super) struct Boxes {
     /// ONNX name of the boxes' corners: left, top, right, bottom.
     pub corners: String,
@@ -83,6 +86,7 @@ pub(super) struct Boxes {
     pub own: String,
 }
 
+#[cfg(feature = "onnx")]
 impl Boxes {
     pub fn write(at: &mut Writer<'_>, images: u32) -> Result<Self, TraceError> {
         let (boxes, count) = (at.x(1)?, at.shape(1).len() / 5);
@@ -102,6 +106,7 @@ impl Boxes {
 }
 
 /// Writes a selection to the ONNX model: zeros for boxes with an invalid image number.
+#[cfg(feature = "onnx")]
 pub(super) fn zero_elsewhere(at: &mut Writer<'_>, own: &str, y: &str) -> String {
     let nothing = at.number(0.0);
     at.emit("Where", &[own, y, &nothing], &[])

@@ -1,10 +1,12 @@
 //! RoI max pooling: boxes of images, with the maximum of each bin.
 
+#[cfg(feature = "onnx")]
 use super::roi_align::{Boxes, zero_elsewhere};
+#[cfg(feature = "onnx")]
+use crate::onnx::{FLOAT, Is, Writer};
 use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, size},
-    onnx::{FLOAT, Is, Writer},
 };
 use gradscale_core::{
     backend::DType,
@@ -28,7 +30,7 @@ impl<'t> Var<'t> {
             let len = boxes.shape().len();
             let ([.., five], count) = (boxes.shape().sizes(), len / 5);
             if five != 5 || boxes.shape() != Shape::from([count, 5]) {
-                return Err(mismatch(name, boxes.shape(), self.shape()));
+                return Err(mismatch(name, "boxes", boxes, [None, Some(1), Some(1), Some(5)]));
             }
             let p = RoiPool::new(self.sizes(name)?, size(name, count)?, bins, scale)
                 .map_err(|error| input(name, error, self.shape()))?;
@@ -49,6 +51,7 @@ impl Operator for RoiPool {
         at.store(|y| Operation::RoiPool { p, x, boxes, indices, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let ([images, ..], [_, rows, columns, _]) = (self.x(), self.y());
         let x = at.first(0)?;

@@ -1,15 +1,18 @@
 //! Sequences: single positions, and masks for sequences of different lengths.
 
+#[cfg(feature = "onnx")]
+use super::slice::export;
 use super::{
     binary::like,
     reshape::same_memory,
-    slice::{Way, export, part, within},
+    slice::{Way, part, within},
 };
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
-    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, Tape, mismatch, unary},
-    onnx::Writer,
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, Tape, other_shape, unary},
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
@@ -53,7 +56,7 @@ impl<'t> Var<'t> {
         self.try_record(|| {
             let sizes = self.sizes(name)?;
             if lengths.shape().len() != self.shape().sizes()[0] {
-                return Err(mismatch(name, lengths.shape(), self.shape()));
+                return Err(other_shape(name, "lengths", lengths, [self.shape().sizes()[0]].into()));
             }
             let operator = Select { steps, sizes, places };
             Ok(self.record_named_op(name.to_owned(), Op::Select, operator, &[lengths], self.shape()))
@@ -70,6 +73,7 @@ impl Operator for Unbound {
         same_memory(at)
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         at.give_input()
     }
@@ -95,6 +99,7 @@ impl Operator for Place {
         at.store(|y| Operation::Copy { p, x, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         export(at, self.axis, self.at)
     }
@@ -141,6 +146,7 @@ impl Operator for Zeros {
         at.store(|y| Operation::Copy { p, x, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let sizes = at.node().shape.sizes();
         let sizes = at.sizes(&sizes);
@@ -236,6 +242,7 @@ pub(super) fn places_left(
 
 /// Writes a condition that values of `[_, h, t, c]` are before the end of their sequence, whose lengths are input `i`.
 /// Sizes that it does not depend on are 1.
+#[cfg(feature = "onnx")]
 pub(super) fn before_end(at: &mut Writer<'_>, i: usize, [_, h, w, c]: [usize; 4]) -> Result<String, TraceError> {
     // Along c if that is the time axis.
     let (steps, sizes) = if (h, w) == (1, 1) { (c, [1, 1, 1, c]) } else { (w, [1, 1, w, 1]) };
@@ -268,6 +275,7 @@ impl Operator for Select {
         at.store(|y| Operation::Binary { p, a, b, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let [_, h, w, c] = at.shape(0).sizes();
         let inside = match self.places {

@@ -1,11 +1,12 @@
 //! Concatenation, slices and splits.
 
 use super::{reshape::same_memory, strides};
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     Shape, TraceError, Var,
     error::TraceErrorKind,
     graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, StoreSpec, mismatch, sizes},
-    onnx::{Is, Writer},
 };
 use gradscale_core::{
     amp::{MAX_INPUTS, Precision},
@@ -42,7 +43,9 @@ impl<'t> Var<'t> {
                 let size = fits[axis];
                 fits[axis] = shape[axis];
                 if fits != shape {
-                    return Err(mismatch("concat", other.shape(), self.shape()));
+                    let mut expected = self.shape().sizes().map(Some);
+                    expected[axis] = None;
+                    return Err(mismatch("concat", "part", *other, expected));
                 }
                 shape[axis] += size;
             }
@@ -122,6 +125,7 @@ impl Operator for Concat {
         Ok(())
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let count = at.node().inputs.len();
         let first = (0..count).all(|i| at.is_first(i));
@@ -160,6 +164,7 @@ impl Operator for Slice {
         at.store(|y| Operation::Copy { p, x, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         export(at, self.axis, self.start)
     }
@@ -183,6 +188,7 @@ impl Operator for Slice {
 struct Split;
 
 /// Writes the ONNX slice of a node's input along an axis.
+#[cfg(feature = "onnx")]
 pub(super) fn export(at: &mut Writer<'_>, axis: usize, start: usize) -> Result<(), TraceError> {
     let (x, first) = at.any(0)?;
     let end = start + at.node().shape.sizes()[axis];
@@ -197,6 +203,7 @@ impl Operator for Split {
         same_memory(at)
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         at.give_input()
     }

@@ -2,10 +2,11 @@
 //! device operators, and differentiated by hand.
 
 use super::binary;
+#[cfg(feature = "onnx")]
+use crate::onnx::Writer;
 use crate::{
     TraceError,
     graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, unary},
-    onnx::Writer,
 };
 use gradscale_core::{
     backend::Slot,
@@ -25,6 +26,7 @@ impl Operator for Softplus {
         store_binary(at, BinaryOp::Add, [positive, log])
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (x, first) = at.any(0)?;
         let y = at.emit("Softplus", &[&x], &[]);

@@ -1,14 +1,17 @@
 //! Softmax over channels, in f32.
 
+#[cfg(feature = "onnx")]
+use super::sequence::before_end;
 use super::{
     binary,
-    sequence::{before_end, places_left, within_steps},
+    sequence::{places_left, within_steps},
 };
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     TraceError, Var,
     error::TraceErrorKind,
-    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, mismatch, unary},
-    onnx::{Is, Writer},
+    graph::{BufferId, Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, other_shape, unary},
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
@@ -57,7 +60,7 @@ impl<'t> Var<'t> {
     pub fn softmax_within(self, lengths: Self) -> Self {
         self.try_record(|| {
             if lengths.shape().len() != self.shape().sizes()[0] {
-                return Err(mismatch("softmax", lengths.shape(), self.shape()));
+                return Err(other_shape("softmax", "lengths", lengths, [self.shape().sizes()[0]].into()));
             }
             self.weights_of(Seen::Within, &[lengths])
         })
@@ -132,6 +135,7 @@ impl Operator for Softmax {
         at.store(|y| Operation::Binary { p, a: exp, b: sum, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (mut x, [_, _, w, c]) = (at.x(0)?, at.node().shape.sizes());
         match self.seen {
@@ -192,6 +196,7 @@ impl Operator for LogSoftmax {
         at.store(|y| Operation::Binary { p, a: below, b: log, y })
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let x = at.x(0)?;
         let y = at.emit("LogSoftmax", &[&x], &[("axis", Is::Int(-1))]);

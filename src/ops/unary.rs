@@ -1,10 +1,11 @@
 //! Element-wise functions of one value.
 
 use super::{binary, smooth::Softplus};
+#[cfg(feature = "onnx")]
+use crate::onnx::{Is, Writer};
 use crate::{
     TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, size, unary},
-    onnx::{Is, Writer},
 };
 use gradscale_core::ops::{BinaryOp, Broadcast, Op, Saved, Unary};
 
@@ -126,6 +127,7 @@ impl Operator for Unary {
         at.store(|y| unary(op, x, y))
     }
 
+    #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         let (x, first) = at.any(0)?;
         let y = match *self {

@@ -4,6 +4,7 @@ use super::{Parameters, Role};
 use crate::{
     CheckpointError, Imported, Shape,
     checkpoint::{self, MASTER},
+    suggestion::suggestion,
 };
 use safetensors::Dtype;
 use serde::de::IgnoredAny;
@@ -21,6 +22,8 @@ pub enum LoadError {
         parameter: String,
         /// Name of the missing parameter in the checkpoint.
         name: String,
+        /// Suggestion of a similar name in the checkpoint as the end of the message; empty without one.
+        suggestion: String,
     },
     /// The shapes of a parameter in the network and in the checkpoint differ.
     Shape {
@@ -37,11 +40,11 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checkpoint(error) => write!(f, "{error}"),
-            Self::Missing { parameter, name } if parameter == name => {
-                write!(f, "the checkpoint has no parameter {name}")
+            Self::Missing { parameter, name, suggestion } if parameter == name => {
+                write!(f, "the checkpoint has no parameter {name}{suggestion}")
             }
-            Self::Missing { parameter, name } => {
-                write!(f, "the checkpoint has no parameter {name}, which was requested for {parameter}")
+            Self::Missing { parameter, name, suggestion } => {
+                write!(f, "the checkpoint has no parameter {name}, which was requested for {parameter}{suggestion}")
             }
             Self::Shape { parameter, expected, found } => {
                 let sizes = <[usize; 4]>::try_from(found.as_slice()).map(Shape::from);
@@ -131,7 +134,9 @@ impl Parameters {
                 continue;
             };
             let Some(tensor) = tensors.get(&format!("{MASTER}.{name}")) else {
-                return Err(LoadError::Missing { parameter, name });
+                let known = tensors.keys().filter_map(|name| name.strip_prefix(MASTER)?.strip_prefix('.'));
+                let suggestion = suggestion(&name, known);
+                return Err(LoadError::Missing { parameter, name, suggestion });
             };
             if tensor.dtype() != Dtype::F32 || tensor.shape() != definition.shape.sizes() {
                 let (expected, found) = (definition.shape, tensor.shape().to_vec());

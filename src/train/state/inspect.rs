@@ -4,6 +4,7 @@ use crate::{
     Error, Input, MemoryReport, PlanRow, SiteReport, Tensor, TraceError, Var,
     error::TraceErrorKind,
     graph::{AuxOutput, Fixed, ParamTensor, Traced, plan},
+    suggestion::suggestion,
     train::{Gradients, Trainer, state::DeviceOutput},
 };
 use gradscale_core::{
@@ -122,9 +123,10 @@ impl<B: Backend> Trainer<B> {
     pub(in crate::train) fn left(&self, name: &str) -> Result<DeviceOutput, TraceError> {
         // First the program that ran last, then the last training step, whose values no other program overwrites.
         let programs = self.last_run.into_iter().chain(self.live_backward);
-        let mut all = programs.flat_map(|index| &self.exec.program(index).aux_outputs);
-        let Some(found) = all.find(|beside| beside.name == name) else {
-            let kind = TraceErrorKind::Range("is not an output of the last pass".to_owned());
+        let all: Vec<&AuxOutput> = programs.flat_map(|index| &self.exec.program(index).aux_outputs).collect();
+        let Some(&found) = all.iter().find(|beside| beside.name == name) else {
+            let similar = suggestion(name, all.iter().map(|beside| beside.name.as_str()));
+            let kind = TraceErrorKind::Range(format!("is not an output of the last pass{similar}"));
             return Err(TraceError::new(name, kind));
         };
         let AuxOutput { name, value, shape } = found.clone();

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod custom_optimizer;
+#[cfg(feature = "onnx")]
 mod export;
 mod inspect;
 mod outputs;

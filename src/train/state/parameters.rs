@@ -6,6 +6,7 @@ use crate::{
     optim::Optimizer,
     parameters::{Definition, Owner, Role},
     sites::{Sites, SlotKind},
+    suggestion::suggestion,
 };
 use gradscale_core::backend::Slot;
 use std::{
@@ -71,7 +72,10 @@ impl ParameterSet {
     /// Finds a parameter by name, and returns its id.
     pub fn find<E>(&self, name: &str) -> Result<usize, Error<E>> {
         let found = self.all.iter().position(|one| one.name == name);
-        found.ok_or_else(|| Error::Parameter(format!("there is no parameter {name}")))
+        found.ok_or_else(|| {
+            let similar = suggestion(name, self.all.iter().map(|one| one.name.as_str()));
+            Error::Parameter(format!("there is no parameter {name}{similar}"))
+        })
     }
 
     pub fn shape(&self, id: usize) -> Shape {

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, InputType, Pass, TraceError, Var,
-    error::TraceErrorKind,
+    error::{OperandMismatch, TraceErrorKind},
     graph::{Fixed, NodeKind, ParamTensor, Purpose, Tape, Trace},
     train::{Gradients, Trainer, distributed::MicroBatch, execute::ExecutionMode},
 };
@@ -175,7 +175,9 @@ pub(in crate::train) fn fits<const N: usize>(trace: &Trace, batch: [InputType; N
     for (i, (InputType { shape, dtype }, node)) in batch.into_iter().zip(inputs.clone()).enumerate() {
         let wrong = |kind: TraceErrorKind| Err(TraceError::new(&format!("input{i}"), kind));
         if shape != node.shape {
-            return wrong(TraceErrorKind::Mismatch { got: shape, with: node.shape });
+            let expected = node.shape.sizes().map(Some);
+            let mismatch = OperandMismatch { layer: None, operand: "batch", got: shape, integers: None, expected };
+            return wrong(TraceErrorKind::Mismatch(Box::new(mismatch)));
         }
         if let NodeKind::Input(takes) = &node.work
             && *takes != dtype

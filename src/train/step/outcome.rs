@@ -130,7 +130,16 @@ impl fmt::Display for Repeated {
 
 fn happened(f: &mut fmt::Formatter<'_>, site: &str, kind: NonFiniteKind, at: i32) -> fmt::Result {
     match kind {
-        NonFiniteKind::Overflow => write!(f, "{site} overflowed at 2^{at}"),
+        NonFiniteKind::Overflow => {
+            write!(f, "{site} overflowed at 2^{at}")?;
+            match site.strip_suffix("/forward").map(|layer| (layer, layer.strip_suffix("/cast"))) {
+                // An input, a parameter or a value that another layer keeps in f32.
+                Some((_, Some(value))) => write!(f, ": {value} has values beyond FP16; make them smaller before"),
+                // Only gradients have scales.
+                Some((layer, None)) => write!(f, ": activations have no scale; keep this layer in f32: f32={layer}"),
+                None => Ok(()),
+            }
+        }
         NonFiniteKind::Infinite => write!(f, "{site} received ±∞ at 2^{at}, although nothing before it overflowed"),
         NonFiniteKind::Nan => write!(f, "{site} received NaN at 2^{at}, which is not a scaling problem"),
     }
@@ -192,5 +201,17 @@ mod tests {
         assert_eq!(skipped(f32::NAN, moved), skipped(f32::NAN, moved));
         assert_ne!(skipped(f32::NAN, moved), skipped(f32::INFINITY, moved));
         assert_eq!(overflow.to_string(), "skipped: a overflowed at 2^0");
+        let of = |site: &str| {
+            let site = Some((site.to_owned(), NonFiniteKind::Overflow));
+            Skipped { site, ..overflow.clone() }.to_string()
+        };
+        assert_eq!(
+            of("net.a/forward"),
+            "skipped: net.a/forward overflowed at 2^0: activations have no scale; keep this layer in f32: f32=net.a"
+        );
+        assert_eq!(
+            of("input0/cast/forward"),
+            "skipped: input0/cast/forward overflowed at 2^0: input0 has values beyond FP16; make them smaller before"
+        );
     }
 }

@@ -175,7 +175,7 @@ fn what_cannot_run_says_why() {
     let said = other.evaluate_compiled(&answer, data.batch()).expect_err("refused").to_string();
     assert_eq!(said, "this program is compiled by another trainer; compile it with this one");
     let said = refused(trainer.backward_compiled(&training, short.batch()));
-    assert_eq!(said, "input0: 1×1×4×6 does not fit 1×1×5×6");
+    assert_eq!(said, "input0: batch [1, 1, 4, 6], expected [1, 1, 5, 6] (n, h, w, c)");
     let [x, _, factor] = data.batch();
     let labels = [0.0; 5];
     let said = refused(trainer.backward_compiled(&training, [x, Input::f32([1, 1, 5], &labels), factor]));

@@ -93,12 +93,15 @@ fn a_main_that_fails_prints_a_sentence() {
     let net = Linear::new(&mut parameters.at("net"), 3, 1);
     let mut trainer = trainer(parameters, "gs");
     let error = trainer.evaluate([Input::f32([2, 4], &[0.5; 8])], |[x]| net.forward(x)).expect_err("4 are not 3");
-    assert_eq!(format!("{error:?}"), "net: 2×4 does not fit 1×3");
+    assert_eq!(format!("{error:?}"), "Linear net: input [2, 4], expected [_, 3]");
     let Error::Trace(inside) = &error else { panic!("{error}") };
     assert_eq!(format!("{inside:?}"), error.to_string());
     let error = trainer.set_parameter("net.weight", &[0.0; 2]).expect_err("2 are not 3");
     assert_eq!(error.to_string(), "parameter net.weight is 1×3, but 2 values were passed");
-    assert_eq!(trainer.parameter("net.wait").expect_err("no such").to_string(), "there is no parameter net.wait");
+    let unknown = |name: &str| trainer.parameter(name).expect_err("no such").to_string();
+    assert_eq!(unknown("net.wieght"), "there is no parameter net.wieght; did you mean net.weight?");
+    assert_eq!(unknown("bias"), "there is no parameter bias; did you mean net.bias?");
+    assert_eq!(unknown("encoder"), "there is no parameter encoder");
     let labels = trainer
         .evaluate([Input::f32([2, 3], &[0.5; 6]), Input::f32([2], &[0.0; 2])], |[x, labels]| x.cross_entropy(labels));
     assert_eq!(labels.expect_err("labels").to_string(), "cross_entropy: labels must be u8 or u32, not f32");

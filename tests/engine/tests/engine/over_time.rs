@@ -206,18 +206,18 @@ fn what_does_not_fit() {
         said(shape, state, Input::f32([N], &[1.0; N])),
         refused("rnn.inputs: lengths must be u8 or u32, not f32")
     );
-    assert_eq!(said(shape, state, Input::u8([2], &[1, 1])), refused("rnn.inputs: 2×1 does not fit 3×1×5×2"));
+    assert_eq!(said(shape, state, Input::u8([2], &[1, 1])), refused("rnn.inputs: lengths [2, 1], expected [3, 1]"));
     assert_eq!(
         said([N, STEPS, 1, INPUTS], state, Input::u8([N], &[1; N])),
         refused("rnn: a sequence must be n × 1 × t × inputs with at least one step, not 3×5×1×2")
     );
     assert_eq!(
         said([N, 1, INPUTS, STEPS], state, Input::u8([N], &[1; N])),
-        refused("rnn.l0.ih: 3×1×2×5 does not fit 16×2")
+        refused("Linear rnn.l0.ih: input [3, 1, 2, 5], expected [_, _, _, 2] (n, h, w, c)")
     );
     assert_eq!(
         said(shape, [2, 2 * N, HIDDEN], Input::u8([N], &[1; N])),
-        refused("rnn: the state: 2×1×6×4 does not fit 4×1×3×4")
+        refused("rnn: state [2, 1, 6, 4], expected [4, 1, 3, 4] (n, h, w, c)")
     );
     let mut parameters = Parameters::seeded(5);
     let none = Gru::new(&mut parameters.at("rnn"), INPUTS, HIDDEN, 0);

@@ -4,7 +4,7 @@ use crate::corners::trainer;
 use gradscale::{
     Error, Input, Parameters, TraceErrorKind, Var,
     gradscale_core::ops::ShapeError,
-    nn::{ConvTranspose2d, LstmCell, Module, SelfAttention},
+    nn::{Conv2d, ConvTranspose2d, Linear, LstmCell, Module, SelfAttention},
 };
 
 /// The sentence of such an error.
@@ -56,6 +56,47 @@ fn shapes_and_numbers_that_do_not_fit() {
     assert!(matches!(refused(|x| x.rms_norm("n", 1e-5, x)), Mismatch { .. }));
     assert!(matches!(refused(|x| x.dropout(1.0)), Shape(ShapeError::Value(_))));
     assert!(matches!(refused(|x| x.embedding("e", x)), Mismatch { .. }));
+    assert_eq!(said(|x| x.reshape([2, 70])), "reshape: 144 elements do not fit the shape 2×70");
+    let unpooled = "unpool: its second operand must be the result of a max-pooling";
+    assert_eq!(said(|x| x.unpool(x)), unpooled);
+}
+
+/// Messages name the operand, its shape and the layout that it should have.
+#[test]
+fn operands_are_named() {
+    assert_eq!(said(|x| x.matmul(x)), "matmul: right operand [2, 3, 4, 6], expected [2, 3, 6, _] (n, h, w, c)");
+    let transposed = "matmul: right operand [2, 2, 4, 6], expected [2, 3, _, 6] (n, h, w, c)";
+    assert_eq!(said(|x| x.matmul_transposed(x.slice(1, 0, 2))), transposed);
+    let sum = "add: right operand [2, 3, 4, 5], expected [2, 3, 4, 6] (n, h, w, c)";
+    assert_eq!(said(|x| x + x.slice(3, 0, 5)), sum);
+    let labels = "cross_entropy: labels [2, 3, 4, 6], expected [2, 3, 4, 1] (n, h, w, c)";
+    assert_eq!(said(|x| x.cross_entropy(x)), labels);
+    assert_eq!(
+        said(|x| x.roi_pool(x, [1, 1], 1.0)),
+        "roi_pool: boxes [2, 3, 4, 6], expected [_, 1, 1, 5] (n, h, w, c)"
+    );
+}
+
+/// Layers say what they are and what they expect; images with channels in the second place and integers are named.
+#[test]
+fn layers_name_their_input() {
+    let mut parameters = Parameters::seeded(1);
+    let conv = Conv2d::new(&mut parameters.at("conv"), 3, 4, 3);
+    let up = ConvTranspose2d::new(&mut parameters.at("up"), 3, 4, 3);
+    let linear = Linear::new(&mut parameters.at("head"), 3, 4);
+    let mut trainer = trainer(parameters, "fp32");
+    let mut said = |batch: Input<'_>, layer: &dyn Module| {
+        trainer.evaluate([batch], |[x]| layer.forward(x)).expect_err("refused").to_string()
+    };
+    let x = [0.0; 2 * 3 * 4 * 6];
+    let first = || Input::f32([2, 3, 4, 6], &x);
+    let expected = "input [2, 3, 4, 6], expected [_, _, _, 3] (n, h, w, c); channels come last";
+    assert_eq!(said(first(), &conv), format!("Conv2d conv: {expected}"));
+    assert_eq!(said(first(), &up), format!("ConvTranspose2d up: {expected}"));
+    assert_eq!(said(first(), &linear), format!("Linear head: {expected}"));
+    assert_eq!(said(Input::f32([2, 8], &x[..16]), &linear), "Linear head: input [2, 8], expected [_, 3]");
+    let tokens = [1u32, 2, 3, 4];
+    assert_eq!(said(Input::u32([4], &tokens), &linear), "Linear head: input [4, 1] of u32 integers, expected [_, 3]");
 }
 
 #[test]
@@ -106,7 +147,7 @@ fn a_refused_network_leaves_nothing() {
 /// Of several invalid operators the error names the first, and later ones operate on a placeholder.
 #[test]
 fn the_first_of_several() {
-    let first = "concat: 2×3×4×5 does not fit 2×3×4×6";
+    let first = "concat: part [2, 3, 4, 5], expected [_, 3, 4, 6] (n, h, w, c)";
     fn wrong(x: Var<'_>) -> Var<'_> {
         x.concat(&[x.slice(3, 0, 5)], 0)
     }
