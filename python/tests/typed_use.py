@@ -80,8 +80,8 @@ class Doubled(torch.autograd.Function):
         return 2 * x
 
     @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
-        return 2 * gradient
+    def backward(ctx: object, *grad_outputs: torch.Tensor) -> torch.Tensor:
+        return 2 * grad_outputs[0]
 
 
 def drop_in(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> float:
