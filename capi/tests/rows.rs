@@ -41,7 +41,7 @@ fn hash(rows: usize) -> u64 {
                 let x = random.next();
                 let bits = x as u32;
                 let narrow = bits & 0x807F_FFFF | (base + ((x >> 40) % 24) as u32) << 23;
-                f32::from_bits(if (x >> 32).is_multiple_of(97) { bits } else { narrow })
+                f32::from_bits(if (x >> 32) % 97 == 0 { bits } else { narrow })
             })
             .collect();
         let request = site.request();

@@ -247,7 +247,7 @@ pub fn value() -> impl Strategy<Value = f32> {
     let special = vec![0.0, -0.0, f32::INFINITY, f32::NAN, f32::MAX, 65504.0, 61440.0, 464.0, 464.00003];
     let magnitude = prop_oneof![
         3 => any::<u32>().prop_map(f32::from_bits),
-        4 => edge.prop_map(|(k, below, step)| f32::from_bits((((k + 127) << 23) - below + step).cast_unsigned())),
+        4 => edge.prop_map(|(k, below, step)| f32::from_ne_bytes((((k + 127) << 23) - below + step).to_ne_bytes())),
         1 => (1..=0x007F_FFFFu32).prop_map(f32::from_bits),
         1 => select(special),
         3 => (-30f32..20.0).prop_map(f32::exp2),
