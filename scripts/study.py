@@ -164,7 +164,8 @@ class Study:
         if not rows:
             return "Nothing is on record."
         by = "; ".join(sorted({f"gradscale {row['version']} ({row['commit']}) on {row['machine']}" for row in rows}))
-        origin = f"<sub>`scripts/{self.name}.py`, from [science/{self.name}.csv](science/{self.name}.csv); {by}.</sub>"
+        script = self.name.partition("/")[0]
+        origin = f"<sub>`scripts/{script}.py`, from [science/{self.name}.csv](science/{self.name}.csv); {by}.</sub>"
         before = f"{rows[0]['steps']} steps. {before}{self.plan(rows)}"
         return "\n\n".join([before, self.levels(rows), self.difference_table(rows), *([after] if after else []), origin])
 
