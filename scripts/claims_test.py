@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Tests that docs/claims.md, the section of Table 3 and their figures are those of the records."""
+import pathlib
 import sys
+import tempfile
+import threading
 import unittest
 
 import claims
 import layer_scales
 import master_weights
 import predicted
+import records
 import regimes
 import study
 import table3
@@ -110,6 +114,20 @@ class Studies(unittest.TestCase):
         row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs")
         self.assertEqual([row[key] for key in ("loss_first_tenth", "loss_last_half", "miou", "flushed_worst")], [4.0, None, None, 0])
         self.assertEqual(table3.STUDY.values([{"method": "gs", "seed": "0", "miou": ""}, {"method": "gs", "seed": "1", "miou": "2.5"}], "gs", "miou"), {1: 2.5})
+
+
+class Records(unittest.TestCase):
+    def test_rows_of_several_processes_stay_sorted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "new", "table.csv")
+            self.assertEqual(records.read_rows(path), [])
+            add = lambda seed: records.add_rows(path, ["seed", "score"], lambda row: int(row["seed"]), [{"seed": seed, "score": None}])
+            threads = [threading.Thread(target=add, args=[seed]) for seed in (3, 10, 1, 2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(records.read_rows(path), [{"seed": str(seed), "score": ""} for seed in (1, 2, 3, 10)])
 
 
 class Regimes(unittest.TestCase):

@@ -4,7 +4,6 @@
 a seed share weights, order and noise.
 """
 import argparse
-import csv
 import json
 import pathlib
 import statistics
@@ -12,6 +11,7 @@ import subprocess
 from typing import NamedTuple
 
 import paired
+import records
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Columns of each run, without its scores.
@@ -62,10 +62,7 @@ class Study:
         return COLUMNS_BEFORE_SCORES + [score.key for score in self.scores] + COLUMNS_AFTER_SCORES
 
     def read_rows(self):
-        if not self.record.exists():
-            return []
-        with self.record.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return records.read_rows(self.record)
 
     def shown_rows(self):
         """The rows that pages show."""
@@ -105,13 +102,9 @@ class Study:
             command = [program, "compare", "--data", data / self.data, "--out", out, *self.options, "--iters", steps]
             command += ["--seed", seed, "--threads", 1, "--methods", method]
             subprocess.run(list(map(str, command)), check=True)
-        rows = self.read_rows() + [self.row_of(json.loads((out / "results.json").read_text()), method)]
-        rows.sort(key=lambda row: (int(row["steps"]), self.methods.index(row["method"]), int(row["seed"])))
-        self.record.parent.mkdir(parents=True, exist_ok=True)
-        with self.record.open("w", newline="") as file:
-            writer = csv.DictWriter(file, self.columns(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        row = self.row_of(json.loads((out / "results.json").read_text()), method)
+        position = lambda row: (int(row["steps"]), self.methods.index(row["method"]), int(row["seed"]))
+        records.add_rows(self.record, self.columns(), position, [row])
 
     @staticmethod
     def values(rows, method, key):

@@ -8,8 +8,6 @@ writes the part of docs/natural.md; scripts/natural/page.py calls it. Settings w
 """
 import argparse
 import ast
-import csv
-import fcntl
 import os
 import pathlib
 import statistics
@@ -20,6 +18,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 sys.path[:0] = [str(FOLDER), str(ROOT / "scripts"), str(ROOT / "python/examples")]
 import paired  # noqa: E402
+from records import add_rows, read_rows  # noqa: E402
 
 RECORD = ROOT / "docs/science/grpo.csv"
 EXAMPLE = ROOT / "python/examples/grpo_arithmetic.py"
@@ -33,26 +32,9 @@ COLUMNS = [
 ]
 
 
-def read_rows(path=RECORD):
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def add_rows(path, rows):
-    """Adds the rows of a run, in the order of methods, seeds and updates. Several processes may do this at a time."""
-    # The lock of the folder ends with its descriptor.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        merged = sorted(read_rows(path) + rows, key=lambda row: (METHODS.index(row["method"]), int(row["seed"]), int(row["update"])))
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(merged)
-    finally:
-        os.close(folder)
+def position(row):
+    """Place of a row in the record."""
+    return METHODS.index(row["method"]), int(row["seed"]), int(row["update"])
 
 
 def last_rows(rows, method):
@@ -156,7 +138,7 @@ def main():
             for row in grpo_arithmetic.train(method, seed):
                 rows.append(record.formatted({"method": method, "seed": seed, **row, **common}))
                 print({key: rows[-1][key] for key in COLUMNS[:9]}, flush=True)
-            add_rows(options.record, rows)
+            add_rows(options.record, COLUMNS, position, rows)
 
 
 if __name__ == "__main__":

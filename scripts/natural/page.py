@@ -260,7 +260,7 @@ REINFORCE on a combination lock: five digits of eight, reward 100 if all are rig
 
 <sub>`scripts/natural/record.py --data DATA --only rare_reward`; {rare}.</sub>
 
-{grpo.section(grpo.read_rows())}
+{grpo.section(grpo.read_rows(grpo.RECORD))}
 
 ## What else cures it
 

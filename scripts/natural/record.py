@@ -7,8 +7,6 @@ Experiments are `bad_image`, `short_recordings` and `rare_reward`. DIRECTORY hol
 record are not run again; delete their rows to run them. Needs torch and gradscale. One thread, so that bits repeat.
 """
 import argparse
-import csv
-import fcntl
 import importlib
 import os
 import pathlib
@@ -18,7 +16,9 @@ import sys
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
-sys.path.insert(0, str(FOLDER))
+sys.path[:0] = [str(FOLDER), str(ROOT / "scripts")]
+import records  # noqa: E402
+
 RECORD = ROOT / "docs/science/natural.csv"
 # Seeds of each method; cures that need no gradient scaling have fewer.
 PLAN = {
@@ -26,14 +26,12 @@ PLAN = {
     "short_recordings": {"f32": 3, "torch.amp": 3, "attach": 3, "floor:1": 1, "fixed:128": 1, "zero_infinity": 1},
     "rare_reward": {"f32": 3, "torch.amp": 3, "attach": 3, "fixed:128": 3},
 }
+METHODS = ["f32", "torch.amp", "attach", "floor:1", "fixed:128", "zero_infinity"]
 COLUMNS = ["experiment", "method", "seed", "step", "score", "loss", "log2_scale", "skipped", "events", "commit", "torch", "gradscale", "processor"]
 
 
 def read_rows(record=RECORD):
-    if not record.exists():
-        return []
-    with record.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return records.read_rows(record)
 
 
 def formatted(row):
@@ -51,23 +49,9 @@ def versions():
     return {"commit": commit, "torch": torch.__version__, "gradscale": gradscale.__version__, "processor": torch.backends.cpu.get_cpu_capability()}
 
 
-def add_rows(record, rows):
-    """Adds the rows of a run, in the order of experiments, methods and seeds. Several processes may do this at a time."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    # The lock of the folder ends with its descriptor.
-    folder = os.open(record.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        order = {name: at for at, name in enumerate(PLAN)}
-        methods = ["f32", "torch.amp", "attach", "floor:1", "fixed:128", "zero_infinity"]
-        key = lambda row: (order[row["experiment"]], methods.index(row["method"]), int(row["seed"]), int(row["step"]))
-        merged = sorted(read_rows(record) + rows, key=key)
-        with record.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(merged)
-    finally:
-        os.close(folder)
+def position(row):
+    """Place of a row in the record."""
+    return list(PLAN).index(row["experiment"]), METHODS.index(row["method"]), int(row["seed"]), int(row["step"])
 
 
 def main():
@@ -95,7 +79,7 @@ def main():
             for row in experiment.train(method, seed, loaded):
                 rows.append(formatted({"experiment": name, "method": method, "seed": seed, **row, **common}))
                 print(name, method, seed, {key: rows[-1][key] for key in ("step", "score", "loss", "log2_scale", "skipped", "events")}, flush=True)
-            add_rows(options.record, rows)
+            records.add_rows(options.record, COLUMNS, position, rows)
 
 
 if __name__ == "__main__":

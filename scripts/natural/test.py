@@ -95,7 +95,7 @@ class Grpo(unittest.TestCase):
         return {**row, "method": method, "seed": str(seed), "update": "1000", "return": str(score), "dropped": str(dropped)}
 
     def test_each_run_was_planned_and_is_there_once(self):
-        rows = grpo.read_rows()
+        rows = grpo.read_rows(grpo.RECORD)
         keys = [(row["method"], row["seed"], row["update"]) for row in rows]
         self.assertEqual(len(keys), len(set(keys)))
         self.assertLessEqual({(method, seed) for method, seed, _ in keys}, {(method, str(seed)) for method in grpo.METHODS for seed in range(grpo.SEEDS)})
