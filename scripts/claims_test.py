@@ -99,20 +99,31 @@ class Studies(unittest.TestCase):
         study.read_rows = lambda: [of("a", 0, 60)]
         self.assertEqual(study.shown_rows(), [])
 
+    def test_runs_that_stopped_are_counted_and_not_averaged(self):
+        one = Study("x", "docs/science.md", "", [], 9, ["a", "b"], [("b", "a")], [("miou", "mIoU")])
+        blank = dict.fromkeys(one.columns(), "")
+        of = lambda method, seed, stopped, loss: {**blank, "method": method, "seed": str(seed), "steps": "9", "stopped": stopped, "loss_last_half": str(loss),
+                                                 "skipped": "0", "repeated": "0", "flushed_worst": "0", "activation_bytes": "1e6"}
+        some = [of("a", 0, "", 1), of("a", 1, "", 1), of("b", 0, "", 2), of("b", 1, "5", 99)]
+        self.assertEqual(one.values(some, "b", "loss_last_half"), {0: 2.0})
+        self.assertIn("| b | 2, 1 stopped | 2.0000 |", one.levels(some))
+        self.assertIn("| b − a | runs that went through | 1 of 2; stopped after 5 steps |", one.difference_table(some))
+        self.assertIn("stopped after 3 to 5 steps", one.difference_table([*some, of("b", 2, "3", 99)]))
+
     def test_a_row_of_what_the_program_writes(self):
         run = {"method": "gs", "seed": 3, "activation_bytes": 5, "loss": [4.0] * 2 + [2.0] * 8 + [1.0] * 10, "skipped_steps": 1, "repeats": 2,
                "metrics": {"miou": .25, "class_accuracy": .5, "global_accuracy": .75},
                "sites": [{"worst": .5, "lost": [.1, .25], "alpha": [0, 7], "histogram": None},
                          {"worst": .125, "lost": [None, None], "alpha": [0, -3], "histogram": None}]}
-        row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs")
+        row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs", 20)
         expected = {"loss_first_tenth": 4.0, "loss_last_half": 1.0, "miou": 25.0, "flushed_worst": 50.0, "lost_last": 25.0, "skipped": 1, "repeated": 2,
                     "log2_lowest": -3, "log2_highest": 7, "activation_bytes": 5}
         self.assertEqual({key: row[key] for key in expected}, expected)
         self.assertEqual(list(row), table3.STUDY.columns())
         # A run that diverged after its first steps.
         run.update(loss=[4.0, None, None], metrics=None, sites=[])
-        row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs")
-        self.assertEqual([row[key] for key in ("loss_first_tenth", "loss_last_half", "miou", "flushed_worst")], [4.0, None, None, 0])
+        row = table3.STUDY.row_of({"runs": [run], "version": "v", "commit": "c", "machine": "m"}, "gs", 20)
+        self.assertEqual([row[key] for key in ("steps", "stopped", "loss_first_tenth", "loss_last_half", "miou", "flushed_worst")], [20, 3, 4.0, None, None, 0])
         self.assertEqual(table3.STUDY.values([{"method": "gs", "seed": "0", "miou": ""}, {"method": "gs", "seed": "1", "miou": "2.5"}], "gs", "miou"), {1: 2.5})
 
 

@@ -15,7 +15,8 @@ import records
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Columns of each run, without its scores.
-COLUMNS_BEFORE_SCORES = ["method", "seed", "steps", "loss_first_tenth", "loss_last_half"]
+# `stopped` is the number of steps after which the program gave a training up, empty if it went through.
+COLUMNS_BEFORE_SCORES = ["method", "seed", "steps", "stopped", "loss_first_tenth", "loss_last_half"]
 COLUMNS_AFTER_SCORES = ["flushed_worst", "lost_last", "flushed_last", "zero_last", "log2_lowest", "log2_highest", "activation_bytes", "skipped", "repeated",
                         "version", "commit", "machine"]
 # Seeds of methods that are beside the question.
@@ -74,8 +75,8 @@ class Study:
         lengths = [steps for steps, some in seeds.items() if len(some) > 1]
         return [row for row in rows if int(row["steps"]) == max(lengths)] if lengths else []
 
-    def row_of(self, results, method):
-        """Returns the columns that the record keeps of a finished training."""
+    def row_of(self, results, method, steps):
+        """Returns the columns that the record keeps of a training that should have had so many steps."""
         (run,) = results["runs"]
         losses, sites = run["loss"], run["sites"]
         # A run that diverged has no finite losses, and perhaps no scores; missing values stay empty.
@@ -86,7 +87,7 @@ class Study:
         flushed, zeros = last_shares(sites)
         exponents = [site["alpha"][-1] for site in sites]
         return {
-            "method": method, "seed": run["seed"], "steps": len(losses), "loss_first_tenth": mean(losses[: max(1, len(losses) // 10)]),
+            "method": method, "seed": run["seed"], "steps": steps, "stopped": len(losses) if len(losses) < steps else None, "loss_first_tenth": mean(losses[: max(1, len(losses) // 10)]),
             "loss_last_half": mean(losses[len(losses) // 2 :]), **{score.key: score.value(metrics) for score in self.scores},
             "flushed_worst": 100 * max((site["worst"] for site in sites), default=0), "lost_last": 100 * max(lost, default=0),
             "flushed_last": flushed, "zero_last": zeros, "log2_lowest": min(exponents, default=None), "log2_highest": max(exponents, default=None),
@@ -102,14 +103,19 @@ class Study:
             command = [program, "compare", "--data", data / self.data, "--out", out, *self.options, "--iters", steps]
             command += ["--seed", seed, "--threads", 1, "--methods", method]
             subprocess.run(list(map(str, command)), check=True)
-        row = self.row_of(json.loads((out / "results.json").read_text()), method)
+        row = self.row_of(json.loads((out / "results.json").read_text()), method, steps)
         position = lambda row: (int(row["steps"]), self.methods.index(row["method"]), int(row["seed"]))
         records.add_rows(self.record, self.columns(), position, [row])
 
     @staticmethod
     def values(rows, method, key):
-        """A measure by seed, of runs that have it."""
-        return {int(row["seed"]): float(row[key]) for row in rows if row["method"] == method and row[key]}
+        """A measure by seed, of runs that went through and have it."""
+        return {int(row["seed"]): float(row[key]) for row in rows if row["method"] == method and row[key] and not row.get("stopped")}
+
+    @staticmethod
+    def stops(rows, method):
+        """Number of steps of each run of a method that was given up."""
+        return [int(row["stopped"]) for row in rows if row["method"] == method and row.get("stopped")]
 
     @classmethod
     def pairs_of(cls, rows, method, baseline, key):
@@ -128,19 +134,26 @@ class Study:
         digits = [("loss_last_half", 4), *((score.key, 1 if score.percent else 2) for score in self.scores), ("flushed_worst", 3), ("lost_last", 6)]
         for method in self.methods:
             of = [row for row in rows if row["method"] == method]
-            cells = [spread((float(row[key]) for row in of if row[key]), places) for key, places in digits]
+            ended = self.stops(rows, method)
+            count = f"{len(of)}, {len(ended)} stopped" if ended else len(of)
+            through = [row for row in of if not row.get("stopped")]
+            cells = [spread((float(row[key]) for row in through if row[key]), places) for key, places in digits]
             counts = [spread((int(row[key]) for row in of), 0) for key in ("skipped", "repeated")]
             ends = [int(row[key]) for row in of for key in ("log2_lowest", "log2_highest") if row[key]]
             scales = f"2^{min(ends)} … 2^{max(ends)}" if ends else "–"
             size = spread((float(row["activation_bytes"]) / 1e6 for row in of[:1]), 1)
             if of:
-                lines.append(f"| {method} | {len(of)} | {' | '.join([*cells, scales, *counts, size])} |")
+                lines.append(f"| {method} | {count} | {' | '.join([*cells, scales, *counts, size])} |")
         return "\n".join(lines)
 
     def difference_table(self, rows):
         """Each difference with its interval, p of no difference and of inequality, and the smallest that could be detected."""
         lines = ["| difference | measure | mean, 95 % interval | p of no difference | p of TOST, margin | detectable difference | verdict |", "|---" * 7 + "|"]
         for method, baseline in self.differences:
+            if ended := self.stops(rows, method):
+                of = sum(row["method"] == method for row in rows)
+                when = f"after {min(ended)} to {max(ended)}" if min(ended) < max(ended) else f"after {ended[0]}"
+                lines.append(f"| {method} − {baseline} | runs that went through | {of - len(ended)} of {of}; stopped {when} steps | | | | diverges |")
             for key, name, digits, margin_of in self.measures:
                 found = self.pairs_of(rows, method, baseline, key)
                 if found is None:
