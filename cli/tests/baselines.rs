@@ -122,10 +122,14 @@ fn levels_and_layers_are_kept() {
     refused(
         at,
         &format!("{train} --keep-f32 mlp.linear9"),
-        "--keep-f32 mlp.linear9: not a layer of this network; the layers are",
+        "--keep-f32 mlp.linear9: mlp.linear9 is not a layer of this network; the layers are",
     );
+    // A method's own layers are checked, too.
+    refused(at, &format!("{train} --method gs:f32=mlp.linear9"), "gs:f32=mlp.linear9: mlp.linear9 is not a layer");
+    refused(at, &format!("compare {SMALL} --methods fp32,gs:half=mlp.x"), "gs:half=mlp.x: mlp.x is not a layer");
+    refused(at, &format!("{train} --method gs:f32=mlp.linear1 --amp O3"), "is for O1 and O2");
     refused(at, &format!("{train} --half linear1"), "mlp.linear1, ");
-    refused(at, &format!("compare {SMALL} --half mlp.x"), "--half mlp.x: not a layer of this network");
+    refused(at, &format!("compare {SMALL} --half mlp.x"), "--half mlp.x: mlp.x is not a layer of this network");
     refused(at, &format!("{train} --half mlp.linear1 --keep-f32 mlp.linear1"), "is given twice");
     refused(at, &format!("{train} --amp O3 --keep-f32 mlp.linear1"), "is for O1 and O2");
     refused(at, &format!("{train} --method fp32 --amp O1"), "fp32 means all f32 (O0)");

@@ -31,7 +31,7 @@ pub struct Plan {
 pub fn run(arguments: &Plan) -> Result<(), Failure> {
     let Plan { amp, set, chosen } = arguments;
     let network = chosen.network()?;
-    amp.check(network)?;
+    amp.check(network, [])?;
     let Method { amp: mut policy, layers, .. } = amp.apply_to(Method::mixed());
     for change in set {
         let place = format!("--set {change}");

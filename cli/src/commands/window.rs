@@ -62,7 +62,7 @@ pub fn run(arguments: &WindowArguments) -> Result<(), Failure> {
     let mut setup = arguments.setup.for_data().0.resolved()?;
     let steps = arguments.steps.max(1);
     let method = Method::for_steps(&arguments.method, steps).map_err(|error| Failure::at("--method", error))?;
-    setup.amp.check(setup.chosen.network()?)?;
+    setup.amp.check(setup.chosen.network()?, [(arguments.method.as_str(), &method)])?;
     let method = setup.amp.only(method)?;
     if method.amp.level() == Level::O0 {
         return Err(Failure::at(format_args!("--method {}", arguments.method), "stores no gradient in half"));

@@ -85,29 +85,43 @@ impl Amp {
         single.chain(self.half.iter().map(|layer| ("--half", layer.trim(), Precision::Half)))
     }
 
-    /// Checks that the network has the named layers and that the level allows exceptions.
+    /// Checks that the network has the layers that the options and the methods name, and that their level allows
+    /// exceptions. Each method comes with its text.
     ///
     /// # Errors
     /// A layer that there is not, or that is named twice; layers under O0 or O3.
-    pub fn check(&self, network: Network) -> Result<(), Failure> {
-        if !self.names_layers() {
+    pub fn check<'a>(
+        &self, network: Network, methods: impl IntoIterator<Item = (&'a str, &'a Method)>,
+    ) -> Result<(), Failure> {
+        let own = self.named().map(|(option, layer, _)| (format!("{option} {layer}"), layer.to_owned(), self.level()));
+        let own: Vec<_> = own.collect();
+        if let Some((place, ..)) = own
+            .iter()
+            .enumerate()
+            .find_map(|(i, one)| own[..i].iter().any(|(_, before, _)| *before == one.1).then_some(one))
+        {
+            return Err(Failure::at(place, "is given twice"));
+        }
+        let of_method = |(text, method): (&'a str, &'a Method)| {
+            let level = self.apply_to(method.clone()).amp.level();
+            let layers: Vec<_> =
+                method.layers.iter().map(|(layer, _)| (text.to_owned(), layer.to_owned(), level)).collect();
+            layers
+        };
+        let named: Vec<_> = own.into_iter().chain(methods.into_iter().flat_map(of_method)).collect();
+        if named.is_empty() {
             return Ok(());
         }
         let narrow = Network { width: network.width.min(8), ..network };
         let rows = network.net.task().kind().layers(narrow, Method::mixed())?;
-        let mut known: Vec<&str> = Vec::new();
-        for (option, layer, _) in self.named() {
-            let place = format!("{option} {layer}");
-            if let Level::O0 | Level::O3 = self.level() {
+        for (place, layer, level) in named {
+            if let Level::O0 | Level::O3 = level {
                 return Err(Failure::at(
                     place,
-                    format!("is for O1 and O2; under {:?} all layers have one type", self.level()),
+                    format!("a layer of its own precision is for O1 and O2; under {level:?} all layers have one type"),
                 ));
             }
-            if known.contains(&layer) {
-                return Err(Failure::at(place, "is given twice"));
-            }
-            if !rows.iter().any(|row| row.is_of(layer)) {
+            if !rows.iter().any(|row| row.is_of(&layer)) {
                 let mut names: Vec<&str> = Vec::new();
                 for row in &rows {
                     if !names.contains(&row.name.as_str()) {
@@ -116,10 +130,9 @@ impl Amp {
                 }
                 return Err(Failure::at(
                     place,
-                    format!("not a layer of this network; the layers are {}", names.join(", ")),
+                    format!("{layer} is not a layer of this network; the layers are {}", names.join(", ")),
                 ));
             }
-            known.push(layer);
         }
         Ok(())
     }

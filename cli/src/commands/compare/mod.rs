@@ -122,7 +122,8 @@ impl Part {
 /// Returns the parts of a comparison, with their data.
 fn load(arguments: &Compare) -> Result<Vec<Part>, Failure> {
     let loaded = |mut case: Compare| {
-        case.setup.amp.check(case.setup.chosen.network()?)?;
+        let methods = case.methods.0.iter().map(|(name, method)| (name.as_str(), method));
+        case.setup.amp.check(case.setup.chosen.network()?, methods)?;
         let data = case.setup.load(case.seed)?;
         data.parts().iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
         if arguments.setup.batch.is_none()

@@ -167,8 +167,9 @@ impl Plan {
         if self.method.parse::<Method>().is_err() {
             plan.method = self.scaling()?.to_string();
         }
-        amp.only(self.scaling()?)?;
-        amp.check(self.setup.chosen.network()?)?;
+        let method = self.scaling()?;
+        amp.check(self.setup.chosen.network()?, [(self.method.as_str(), &method)])?;
+        amp.only(method)?;
         plan.setup = self.setup.resolved()?;
         plan.setup.updates = self.setup.recipe(self.iters())?.to_updates();
         let setup = &mut plan.setup;
