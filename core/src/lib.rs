@@ -37,6 +37,7 @@ macro_rules! codes {
 pub(crate) use codes;
 
 pub mod accumulate;
+pub mod activation_rules;
 pub mod amp;
 pub mod backend;
 pub mod cast;

@@ -66,7 +66,7 @@ pub fn find_first_non_finite<'a>(sites: impl IntoIterator<Item = &'a Counts>) ->
 pub const MAX_REPEATS: u32 = 3;
 
 /// Returns true if a batch is to be repeated after an attempt whose first non-finite values were at a cast site. (At a
-/// forward store no exponent cures them.) `failed` is the number of attempts before this one.
+/// forward store without a site no exponent cures them.) `failed` is the number of attempts before this one.
 ///
 /// A site with one call cannot overflow in a repeat, because it decides from its own values; if it is not finite again,
 /// no exponent can cure it. The later of several calls or micro-batches can overflow, if they are larger than the

@@ -27,7 +27,7 @@ pub use cross_entropy::{CrossEntropy, CrossEntropyRow, Divisor};
 pub use ctc::Ctc;
 pub use gemm::{Gemm, GemmShape};
 pub use norm::{Norm, NormOver};
-pub use op::{GradientFlow, List, Op, UnknownOp};
+pub use op::{ActivationFlow, GradientFlow, List, Op, UnknownOp};
 pub use optimizer::{Optimizer, Rule, Step};
 pub use pool::{GatherScatter, Pool, PoolOp};
 pub use random::{At, dropout_keeps, dropout_threshold, hash};

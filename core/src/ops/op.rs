@@ -1,5 +1,6 @@
-//! Table of operators by name. A row answers two questions: in which precision does the operator run ([`crate::amp`]),
-//! and how does it change the exponent of a gradient ([`crate::gradient_rules`])?
+//! Table of operators by name. A row answers three questions: in which precision does the operator run
+//! ([`crate::amp`]), how does it change the exponent of a gradient ([`crate::gradient_rules`]), and how the exponents of
+//! activations ([`crate::activation_rules`])?
 
 use core::fmt;
 
@@ -42,9 +43,24 @@ pub enum GradientFlow {
     None,
 }
 
+/// Effect of an operator on the exponents of its inputs, in a forward pass whose stores have exponents
+/// ([`crate::activation_rules`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ActivationFlow {
+    /// Products and convolutions: the exponents of both operands are added. A bias is scaled to their sum.
+    Product,
+    /// Sums and concatenations: all inputs are brought to one exponent.
+    Common,
+    /// Operators with f(2^a·x) = 2^a·f(x), for example ReLU: the result has the exponent of the first input.
+    Homogeneous,
+    /// All others read true values, and their results have exponent 0. For example, GELU is not homogeneous, and the ε
+    /// of a normalisation has no exponent.
+    TrueValues,
+}
+
 macro_rules! ops {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $list:ident $flow:ident,)*) => {
-        /// Operator of a network, as a name with an autocast list and a flow of the gradient.
+    ($($(#[$doc:meta])* $variant:ident $name:literal $list:ident $flow:ident $activation:ident,)*) => {
+        /// Operator of a network, as a name with an autocast list and the flows of its gradient and of activations.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Op { $($(#[$doc])* $variant,)* }
 
@@ -70,140 +86,147 @@ macro_rules! ops {
             pub const fn flow(self) -> GradientFlow {
                 match self { $(Self::$variant => GradientFlow::$flow,)* }
             }
+
+            /// Returns the effect on the exponents of activations, before the result is stored at its own.
+            #[must_use]
+            pub const fn activation_flow(self) -> ActivationFlow {
+                match self { $(Self::$variant => ActivationFlow::$activation,)* }
+            }
         }
     };
 }
 
-// One row defines everything about an operator name: the name, its list, and the flow of its data gradient.
+// One row defines everything about an operator name: the name, its list, the flow of its data gradient, and the flow of
+// activations.
 ops! {
     /// Operator `matmul`: product of two matrices.
-    Matmul "matmul" Allow Cast,
+    Matmul "matmul" Allow Cast Product,
     /// Operator `batched_matmul`: products of many pairs of matrices.
-    BatchedMatmul "batched_matmul" Allow Cast,
+    BatchedMatmul "batched_matmul" Allow Cast Product,
     /// Operator `linear`: fully connected layer.
-    Linear "linear" Allow Cast,
+    Linear "linear" Allow Cast Product,
     /// Operator `conv`: convolution.
-    Conv "conv" Allow Cast,
+    Conv "conv" Allow Cast Product,
     /// Operator `conv_transpose`: transposed convolution.
-    ConvTranspose "conv_transpose" Allow Cast,
+    ConvTranspose "conv_transpose" Allow Cast Product,
     /// Operator `recurrent`: cell of a recurrent network.
-    Recurrent "recurrent" Allow Cast,
+    Recurrent "recurrent" Allow Cast Product,
     /// Operator `exp`: e^x.
-    Exp "exp" Deny Cast,
+    Exp "exp" Deny Cast TrueValues,
     /// Operator `log`: ln x.
-    Log "log" Deny Cast,
+    Log "log" Deny Cast TrueValues,
     /// Operator `pow`: x^p.
-    Pow "pow" Deny Cast,
+    Pow "pow" Deny Cast TrueValues,
     /// Operator `sqrt`: √x.
-    Sqrt "sqrt" Deny Cast,
+    Sqrt "sqrt" Deny Cast TrueValues,
     /// Operator `sum`: sum over many values.
-    Sum "sum" Deny PassThrough,
+    Sum "sum" Deny PassThrough Homogeneous,
     /// Operator `mean`: mean over many values.
-    Mean "mean" Deny Cast,
+    Mean "mean" Deny Cast Homogeneous,
     /// Operator `norm`: vector norm.
-    Norm "norm" Deny Cast,
+    Norm "norm" Deny Cast TrueValues,
     /// Operator `softmax`: exponentials of a row, divided by their sum.
-    Softmax "softmax" Deny Cast,
+    Softmax "softmax" Deny Cast TrueValues,
     /// Operator `log_softmax`: logarithm of softmax.
-    LogSoftmax "log_softmax" Deny Cast,
+    LogSoftmax "log_softmax" Deny Cast TrueValues,
     /// Operator `batch_norm`: batch normalisation.
-    BatchNorm "batch_norm" Inside Cast,
+    BatchNorm "batch_norm" Inside Cast TrueValues,
     /// Operator `layer_norm`: layer normalisation.
-    LayerNorm "layer_norm" Inside Cast,
+    LayerNorm "layer_norm" Inside Cast TrueValues,
     /// Operator `group_norm`: group normalisation.
-    GroupNorm "group_norm" Inside Cast,
+    GroupNorm "group_norm" Inside Cast TrueValues,
     /// Operator `rms_norm`: root-mean-square normalisation.
-    RmsNorm "rms_norm" Inside Cast,
+    RmsNorm "rms_norm" Inside Cast TrueValues,
     /// Operator `local_response_norm`: local response normalisation, as in AlexNet.
-    LocalResponseNorm "local_response_norm" Inside Cast,
+    LocalResponseNorm "local_response_norm" Inside Cast TrueValues,
     /// Operator `cross_entropy`: softmax cross-entropy loss.
-    CrossEntropy "cross_entropy" Deny Loss,
+    CrossEntropy "cross_entropy" Deny Loss TrueValues,
     /// Operator `ctc_loss`: connectionist temporal classification loss.
-    CtcLoss "ctc_loss" Deny Loss,
+    CtcLoss "ctc_loss" Deny Loss TrueValues,
     /// Operator `binary_cross_entropy`: binary cross-entropy loss on logits.
-    BinaryCrossEntropy "binary_cross_entropy" Deny Loss,
+    BinaryCrossEntropy "binary_cross_entropy" Deny Loss TrueValues,
     /// Operator `mse_loss`: mean squared error.
-    MseLoss "mse_loss" Deny Loss,
+    MseLoss "mse_loss" Deny Loss TrueValues,
     /// Operator `l1_loss`: mean absolute error.
-    L1Loss "l1_loss" Deny Loss,
+    L1Loss "l1_loss" Deny Loss TrueValues,
     /// Operator `smooth_l1_loss`: smooth L1 loss (Huber).
-    SmoothL1Loss "smooth_l1_loss" Deny Loss,
+    SmoothL1Loss "smooth_l1_loss" Deny Loss TrueValues,
     /// Operator `focal_loss`: cross-entropy with less weight on easy examples.
-    FocalLoss "focal_loss" Deny Loss,
+    FocalLoss "focal_loss" Deny Loss TrueValues,
     /// Operator `add`: sum of two tensors.
-    Add "add" Infer PassThrough,
+    Add "add" Infer PassThrough Common,
     /// Operator `sub`: difference of two tensors.
-    Sub "sub" Infer PassThrough,
+    Sub "sub" Infer PassThrough TrueValues,
     /// Operator `mul`: product of two tensors, element by element.
-    Mul "mul" Infer Cast,
+    Mul "mul" Infer Cast Product,
     /// Operator `div`: quotient of two tensors, element by element.
-    Div "div" Infer Cast,
+    Div "div" Infer Cast TrueValues,
     /// Operator `neg`: −x.
-    Neg "neg" Infer PassThrough,
+    Neg "neg" Infer PassThrough Homogeneous,
     /// Operator `abs`: |x|.
-    Abs "abs" Infer PassThrough,
+    Abs "abs" Infer PassThrough Homogeneous,
     /// Operator `sign`: sign of x, 1 or −1.
-    Sign "sign" Infer None,
+    Sign "sign" Infer None TrueValues,
     /// Operator `reciprocal`: 1 / x.
-    Reciprocal "reciprocal" Infer Cast,
+    Reciprocal "reciprocal" Infer Cast TrueValues,
     /// Operator `scale`: a constant times x.
-    Scale "scale" Infer Cast,
+    Scale "scale" Infer Cast Homogeneous,
     /// Operator `relu`: max(x, 0).
-    Relu "relu" Infer PassThrough,
+    Relu "relu" Infer PassThrough Homogeneous,
     /// Operator `leaky_relu`: x above 0, a slope times x elsewhere.
-    LeakyRelu "leaky_relu" Infer Cast,
+    LeakyRelu "leaky_relu" Infer Cast Homogeneous,
     /// Operator `gelu`: Gaussian error linear unit, x·Φ(x).
-    Gelu "gelu" Infer Cast,
+    Gelu "gelu" Infer Cast TrueValues,
     /// Operator `erf`: error function.
-    Erf "erf" Infer Cast,
+    Erf "erf" Infer Cast TrueValues,
     /// Operator `silu`: x·sigmoid(x).
-    Silu "silu" Infer Cast,
+    Silu "silu" Infer Cast TrueValues,
     /// Operator `hardswish`: x·min(max(x + 3, 0), 6) / 6.
-    Hardswish "hardswish" Infer Cast,
+    Hardswish "hardswish" Infer Cast TrueValues,
     /// Operator `sigmoid`: logistic function.
-    Sigmoid "sigmoid" Infer Cast,
+    Sigmoid "sigmoid" Infer Cast TrueValues,
     /// Operator `tanh`: hyperbolic tangent.
-    Tanh "tanh" Infer Cast,
+    Tanh "tanh" Infer Cast TrueValues,
     /// Operator `dropout`: sets random elements to zero in training.
-    Dropout "dropout" Infer Cast,
+    Dropout "dropout" Infer Cast Homogeneous,
     /// Operator `max_pool`: max-pooling with windows that do not overlap.
-    MaxPool "max_pool" Infer PassThrough,
+    MaxPool "max_pool" Infer PassThrough Homogeneous,
     /// Operator `max_pool_overlapping`: max-pooling with overlapping windows.
-    MaxPoolOverlapping "max_pool_overlapping" Infer Cast,
+    MaxPoolOverlapping "max_pool_overlapping" Infer Cast Homogeneous,
     /// Operator `average_pool`: average or global pooling.
-    AveragePool "average_pool" Infer Cast,
+    AveragePool "average_pool" Infer Cast Homogeneous,
     /// Operator `unpool`: values at the positions that a max-pooling selected, 0 elsewhere.
-    Unpool "unpool" Infer PassThrough,
+    Unpool "unpool" Infer PassThrough Homogeneous,
     /// Operator `roi_align`: boxes of images, resampled to one size.
-    RoiAlign "roi_align" Infer Cast,
+    RoiAlign "roi_align" Infer Cast Homogeneous,
     /// Operator `roi_pool`: boxes of images, with the maximum of each bin.
-    RoiPool "roi_pool" Infer Cast,
+    RoiPool "roi_pool" Infer Cast Homogeneous,
     /// Operator `interpolate`: upsampling by interpolation.
-    Interpolate "interpolate" Infer Cast,
+    Interpolate "interpolate" Infer Cast TrueValues,
     /// Operator `reshape`: change of shape without a change of values.
-    Reshape "reshape" Infer PassThrough,
+    Reshape "reshape" Infer PassThrough Homogeneous,
     /// Operator `transpose`: permutation of the axes of a tensor.
-    Transpose "transpose" Infer PassThrough,
+    Transpose "transpose" Infer PassThrough Homogeneous,
     /// Operator `slice`: part of a tensor along an axis.
-    Slice "slice" Infer PassThrough,
+    Slice "slice" Infer PassThrough Homogeneous,
     /// Operator `concat`: concatenation of tensors. Its gradient is split, and the parts keep the exponent.
-    Concat "concat" Infer PassThrough,
+    Concat "concat" Infer PassThrough Common,
     /// Operator `select`: values where a condition holds, 0 elsewhere.
-    Select "select" Infer PassThrough,
+    Select "select" Infer PassThrough TrueValues,
     /// Operator `split`: parts of a tensor. Its gradient is a concatenation of parts that may have different exponents.
-    Split "split" Infer Cast,
+    Split "split" Infer Cast Homogeneous,
     /// Operator `expand`: repetition of values along axes of size 1.
-    Expand "expand" Infer Cast,
+    Expand "expand" Infer Cast Homogeneous,
     /// Operator `embedding`: lookup of table rows by index.
-    Embedding "embedding" Infer None,
+    Embedding "embedding" Infer None TrueValues,
     /// Operator `gather`: rows of a tensor, selected by index.
-    Gather "gather" Infer Cast,
+    Gather "gather" Infer Cast TrueValues,
     /// Operator `one_hot`: 1 at the index of a label, 0 elsewhere.
-    OneHot "one_hot" Infer None,
+    OneHot "one_hot" Infer None TrueValues,
     /// Operator `argmax`: index of the maximum.
-    ArgMax "argmax" Infer None,
+    ArgMax "argmax" Infer None TrueValues,
     /// Operator `cast`: change of precision.
-    Cast "cast" Infer Cast,
+    Cast "cast" Infer Cast Homogeneous,
 }
 
 impl fmt::Display for Op {

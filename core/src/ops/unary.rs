@@ -209,6 +209,28 @@ impl Unary {
         }
     }
 
+    /// Returns true for functions with f(2^a·x) = 2^a·f(x), whose derivative does not depend on a. They may read
+    /// activations that carry an exponent ([`super::ActivationFlow::Homogeneous`]).
+    #[must_use]
+    pub fn is_homogeneous(self) -> bool {
+        match self {
+            Self::Id | Self::Neg | Self::Abs | Self::Relu | Self::LeakyRelu(_) | Self::Dropout { .. } => true,
+            Self::Affine { b, .. } => b == 0.0,
+            Self::Sign
+            | Self::Tanh
+            | Self::Sigmoid
+            | Self::Gelu
+            | Self::Silu
+            | Self::Hardswish
+            | Self::Erf
+            | Self::Exp
+            | Self::Ln
+            | Self::Sqrt
+            | Self::Recip
+            | Self::Pow(_) => false,
+        }
+    }
+
     /// Returns which value the tape saves for [`Unary::vjp`]: input, output or nothing.
     #[must_use]
     pub const fn keeps(self) -> Saved {

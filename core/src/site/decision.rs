@@ -1,7 +1,7 @@
 //! Decision of a site: from its row, and from the history of earlier rows.
 
 use super::{
-    Decision, MAX_CEILING_SPREAD, Memory, Site, Trigger, When,
+    Decision, MAX_CEILING_SPREAD, Memory, Site, SitePass, Trigger, When,
     ceiling_history::{CeilingWindow, push},
 };
 use crate::{
@@ -12,6 +12,10 @@ use crate::{
 /// Headroom that each repeat after the first adds, in bits. It applies to sites with several calls, because a later call
 /// may be larger than the values of the decision.
 const EXTRA_HEADROOM_PER_RETRY: i64 = 8;
+
+/// Share of non-zero activations that may flush for the sake of larger ones. Half, because the values of which there are
+/// more are then lost; networks whose largest activation is 2^20 times the median flush below 1 %.
+const MAX_FORWARD_FLUSH_SHARE: f64 = 0.5;
 
 impl Site {
     /// Decides the exponent for the next step from the row of the last one.
@@ -25,6 +29,10 @@ impl Site {
             // A row without histogram: lower the exponent by amax, and decide from the next full row.
             Err(NoDecision::Detail) => {
                 self.steps_since_update = self.config.interval;
+                if self.pass != SitePass::Backward {
+                    // Only a histogram tells activations from a mask.
+                    return;
+                }
                 let lower = match (self.config.memory, self.headroom(row)) {
                     (Memory::Ring, Some(above)) => self.config.exact.lower_within(row, &above),
                     (Memory::None | Memory::Least, _) | (_, None) => self.config.exact.lower(row),
@@ -99,6 +107,13 @@ impl Site {
 
     pub(super) fn set(&mut self, choice: Choice, measured_at: i32, trigger: Trigger) {
         let alpha = measured_at.saturating_add(choice.k);
+        let alpha = match self.pass {
+            SitePass::Backward | SitePass::Forward { raises: true } if alpha >= 0 => alpha,
+            SitePass::Backward => alpha,
+            // Large values would flush most others. They are a mask, for example of −10^38, and stay infinite.
+            SitePass::Forward { .. } if choice.gamma > MAX_FORWARD_FLUSH_SHARE => 0,
+            SitePass::Forward { .. } => alpha.min(0),
+        };
         push(&mut self.history, Decision { before: self.alpha, alpha, choice, trigger });
         self.alpha = Some(alpha);
     }

@@ -60,7 +60,12 @@
 //!     site does so only in the first step and after a row that was not finite. In a repeat it decides from the merged
 //!     row, with 8 bits more headroom for each further repeat.
 //!
-//! 11. Under [`SiteConfig::amax`] every finite row decides, and there is no window, guard or repeat, as in Transformer
+//! 11. A site of the forward pass ([`Site::forward`]) lowers its exponent and does not raise it, unless it may. Values
+//!     that are all zero or infinite then have exponent 0: a mask of −∞ is no overflow, and waiting for a decision would
+//!     cost every step a wait for the device. If the large values would flush most others, as a mask of −10^38 does, the
+//!     exponent is 0 too.
+//!
+//! 12. Under [`SiteConfig::amax`] every finite row decides, and there is no window, guard or repeat, as in Transformer
 //!     Engine.
 
 mod amax;
@@ -81,7 +86,7 @@ pub use state::SiteState;
 pub use words::{WORDS, WordsError};
 
 use crate::{
-    solve::{Choice, NoDecision},
+    solve::{Choice, MAX_WINDOW, NoDecision},
     stats::{Detail, Stats},
 };
 use ceiling_history::CeilingHistory;
@@ -130,6 +135,18 @@ pub enum SiteOutcome {
     RolledBack,
 }
 
+/// Pass of a training step in which a site stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SitePass {
+    /// Site of a gradient.
+    Backward,
+    /// Site of an activation.
+    Forward {
+        /// True if small values are scaled up. Otherwise the exponent is at most 0, so that only large values change.
+        raises: bool,
+    },
+}
+
 /// Instructions of a site for the next step: when to decide, and what to observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
@@ -171,6 +188,7 @@ struct Before {
 #[derive(Clone, Debug)]
 pub struct Site {
     config: SiteConfig,
+    pass: SitePass,
     alpha: Option<i32>,
     steps_since_update: u32,
     at_once: bool,
@@ -194,6 +212,7 @@ impl Site {
         config.check()?;
         Ok(Self {
             config,
+            pass: SitePass::Backward,
             alpha: None,
             steps_since_update: 0,
             at_once: !config.is_delayed(),
@@ -204,6 +223,37 @@ impl Site {
             failed: 0,
             required_ceiling: None,
         })
+    }
+
+    /// Creates the site of a forward store that has not decided yet. With `raises`, small values are scaled up too.
+    ///
+    /// # Errors
+    /// See [`Site::new`].
+    ///
+    /// ```
+    /// use gradscale_core::{site::{Site, SiteConfig}, stats::{Convention, Stats}};
+    /// let mut site = Site::forward(SiteConfig::exact(), false)?;
+    /// let mut row = Stats::new(Convention::FP16, 0, site.request().detail);
+    /// row.observe(&[1e6, 3e5, 1.0]);
+    /// assert!(site.decide(site.exact(&row), 0).expect("not all zero") <= -4);
+    /// // Where nothing overflows, the exponent is 0.
+    /// let mut site = Site::forward(SiteConfig::exact(), false)?;
+    /// let mut row = Stats::new(Convention::FP16, 0, site.request().detail);
+    /// row.observe(&[0.25, 0.5]);
+    /// assert_eq!(site.decide(site.exact(&row), 0), Some(0));
+    /// # Ok::<(), gradscale_core::solve::ConfigError>(())
+    /// ```
+    pub fn forward(config: SiteConfig, raises: bool) -> Result<Self, crate::solve::ConfigError> {
+        // The rule stays this many exponents above the flush threshold, if there is room. So the maximum means the largest
+        // exponent that does not overflow.
+        let exact = if raises { config.exact } else { config.exact.with_window(MAX_WINDOW)? };
+        Ok(Self { pass: SitePass::Forward { raises }, ..Self::new(SiteConfig { exact, ..config })? })
+    }
+
+    /// Returns the pass in which the site stores.
+    #[must_use]
+    pub const fn pass(&self) -> SitePass {
+        self.pass
     }
 
     /// Returns the configuration of the cast site.
@@ -252,6 +302,10 @@ impl Site {
             self.set(choice, measured_at, trigger);
             self.at_once = false;
             self.steps_since_update = 0;
+        } else if let SitePass::Forward { .. } = self.pass {
+            self.note_before();
+            self.alpha = self.alpha.or(Some(0));
+            self.at_once = false;
         }
         self.alpha
     }
@@ -312,7 +366,7 @@ impl Site {
             (self.alpha, self.steps_since_update) = (Some(alpha), since);
         }
         self.steps_since_update = self.steps_since_update.saturating_add(1);
-        if counts.infinite != 0 {
+        if counts.infinite != 0 && self.pass == SitePass::Backward {
             // A mask hid ∞ from the parameters, perhaps a finite value times too large a factor. Such a row decides
             // nothing, so without this the exponent would never fall.
             self.at_once = true;
@@ -332,6 +386,7 @@ impl Site {
         if let Some((own, span)) = own.zip(span) {
             // The magnitude fell far below the history, so the exponent in force cannot serve the next such batch.
             let fell = own.saturating_sub(span.max) > i64::from(self.config.exact.window());
+            let fell = fell && self.pass != SitePass::Forward { raises: false };
             self.at_once |= fell && span.has_enough_samples && self.config.calls == Calls::One;
             self.guard.age(own);
         }

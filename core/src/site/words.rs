@@ -48,6 +48,8 @@ impl Site {
             before,
             failed,
             required_ceiling: tried,
+            // Words are those of gradient sites; a forward site is restored through its state.
+            pass: _,
         } = *self;
         let some = |exponent: Option<i32>| exponent.map_or(NONE, i64::from);
         let held = |had: Option<Before>| {

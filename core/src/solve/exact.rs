@@ -16,6 +16,9 @@ use crate::stats::{BINS, Convention, Rate, Stats};
 /// bits wherever k_lo allows. A site that cannot keep γ′ does not stay at the edge of overflow, because it would gain
 /// nothing. For one row alone, the lift is 0, and the headroom is that of the rule.
 ///
+/// Maximum window. FP16 has 40 exponents, and the least headroom and the threshold's own values need ten.
+pub(crate) const MAX_WINDOW: i32 = 30;
+
 /// The smallest k alone would flush as little, but it ruins narrow tensors: all their values become subnormals with one
 /// or two bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +74,7 @@ impl Exact {
     /// # Errors
     /// [`ConfigError::Window`] outside 0..=30.
     pub const fn with_window(self, window: i32) -> Result<Self, ConfigError> {
-        if window < 0 || window > 30 { Err(ConfigError::Window(window)) } else { Ok(Self { window, ..self }) }
+        if window < 0 || window > MAX_WINDOW { Err(ConfigError::Window(window)) } else { Ok(Self { window, ..self }) }
     }
 
     /// Sets the headroom of the rule: bits kept free above where the threshold allows.

@@ -9,6 +9,7 @@ mod paper;
 
 pub use amax::{AMAX_ROWS, Amax, MAX_AMAX_MARGIN};
 pub use authors::Authors;
+pub(crate) use exact::MAX_WINDOW;
 pub use exact::{Exact, HeadroomConstraints};
 pub use paper::{Operand, Paper};
 
