@@ -48,7 +48,8 @@ pub use graph::{PlanRow, Tape, Var};
 pub use half;
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{
-    BASELINES, Baseline, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling, SharedLayers,
+    BASELINES, Baseline, ForwardScaling, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling,
+    SharedLayers,
 };
 #[cfg(feature = "onnx")]
 pub use onnx::onnx_metadata;
@@ -59,5 +60,6 @@ pub use sites::{Cause, SiteReport};
 pub use tensor::{Input, InputType, Tensor};
 pub use train::{
     Attempt, ExponentsAfter, Gradients, Inputs, Named, NonBlocking, Observation, Operands, Pass, Prefetched, Program,
-    ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss, gradient_errors,
+    ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss, forward_sites,
+    gradient_errors,
 };

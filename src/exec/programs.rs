@@ -121,12 +121,14 @@ impl<B: Backend> Executor<B> {
     /// Looks up the compiled program of a trace in the cache.
     pub fn lookup(
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, distributed: DistributedPlan,
+        scales_forward: bool,
     ) -> Option<usize> {
         let programs = &mut self.programs;
         programs.clock += 1;
         let same = |one: &Program| {
             let known = Arc::ptr_eq(&one.trace, trace) || *one.trace == **trace;
-            one.purpose == purpose && one.prefix == prefix && one.distributed == distributed && known
+            let alike = one.distributed == distributed && one.scales_forward == scales_forward;
+            one.purpose == purpose && one.prefix == prefix && alike && known
         };
         let numbers = programs.by_hash.get(&trace.hash)?;
         let index = numbers.iter().copied().find(|&index| same(&programs.get(index).program))?;
@@ -172,6 +174,13 @@ impl<B: Backend> Executor<B> {
             self.memory.free(self.fixed.constant(number));
         }
         true
+    }
+
+    /// Returns trace, purpose and prefix of all training programs whose forward stores have no exponents.
+    pub fn unscaled_training_programs(&self) -> Vec<(Arc<Trace>, Purpose, String)> {
+        let programs = self.programs.all.iter().flatten().map(|stored| &stored.program);
+        let unscaled = programs.filter(|program| program.is_unscaled_training());
+        unscaled.map(|program| (program.trace.clone(), program.purpose, program.prefix.clone())).collect()
     }
 
     /// Removes the programs for which `is_removed` holds, with the constants that only they use. Their numbers must not

@@ -58,6 +58,12 @@ pub(super) struct Compiler<'a, 's> {
     /// Values that each node has read as inputs.
     pub operands: Vec<Vec<Value>>,
     pub casts: HashMap<(usize, DType), Value>,
+    /// True if forward stores have exponents.
+    pub scales_forward: bool,
+    /// Slot of the exponent of each buffer with an activation that has one.
+    pub activation_slots: HashMap<BufferId, Slot>,
+    /// True values, in f32, of buffers whose values have an exponent.
+    pub true_values: HashMap<BufferId, Value>,
     /// Value that each node has saved: offsets of a pooling, statistics of a norm, losses.
     pub saved: Vec<Option<Value>>,
     pub needs_gradient: Vec<bool>,
@@ -101,6 +107,9 @@ pub(crate) fn compile(
         values: vec![None; count],
         operands: vec![Vec::new(); count],
         casts: HashMap::new(),
+        scales_forward: purpose != Purpose::Update && shared.sites.forward_active(),
+        activation_slots: HashMap::new(),
+        true_values: HashMap::new(),
         saved: vec![None; count],
         needs_gradient: vec![false; count],
         live: vec![false; count],
@@ -117,7 +126,8 @@ pub(crate) fn compile(
     };
     compiler.mark_live();
     let inputs = compiler.forward()?;
-    let mut output = compiler.values[trace.output].unwrap_or(Value::f32(fixed.scalar_zero(), 1));
+    let output = compiler.values[trace.output].unwrap_or(Value::f32(fixed.scalar_zero(), 1));
+    let mut output = compiler.true_value(output);
     let aux_outputs = compiler.aux_outputs();
     if let Purpose::Train { later } = purpose {
         compiler.backward()?;
@@ -128,6 +138,7 @@ pub(crate) fn compile(
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
+    let Compiler { scales_forward, .. } = compiler;
     let Compiler { values, constants, stats_syncs, shared, .. } = compiler;
     let plan = plan.into_iter().map(|row| row.stored(&values)).collect();
     let mut program = Program {
@@ -135,6 +146,7 @@ pub(crate) fn compile(
         purpose,
         prefix,
         distributed: shared.distributed,
+        scales_forward,
         constants,
         repeats: purpose == Purpose::Train { later: false } && shared.sites.repeats(),
         inputs,
@@ -188,7 +200,8 @@ impl Compiler<'_, '_> {
         let trace = self.trace;
         let mut all = Vec::new();
         for (name, id) in &trace.aux_outputs {
-            let Some(mut value) = self.values[*id] else { continue };
+            let Some(value) = self.values[*id] else { continue };
+            let mut value = self.true_value(value);
             if !matches!(value.buf, BufferId::Arena(_)) {
                 let copy = self.new_buffer(value.dtype, value.len);
                 self.launches.push(cast(value.buf, StoreSpec::passthrough(copy, Slot::ONE)).into());

@@ -4,11 +4,16 @@ use super::{
     BufferId, Compiler, Fixed, Gradient, Launch, Node, Operation, ParamTensor, Purpose, ScaleRule, StatsSync,
     StoreSpec, SyncPayload, Value, ValueCount, cast, unary,
 };
-use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
+use crate::{
+    Shape, TraceError,
+    error::TraceErrorKind,
+    parameters::Role,
+    sites::{Derivation, SlotKind},
+};
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
-    ops::{GradientFlow, Unary},
+    ops::{ActivationFlow, GradientFlow, Unary},
     stats::Detail,
 };
 
@@ -54,17 +59,63 @@ impl Context<'_, '_, '_> {
         self.read_in(i, if integers { None } else { self.precision() })
     }
 
-    /// Returns the value of input `i` in a precision, or unconverted.
+    /// Returns the value of input `i` in a precision, or unconverted. A value with an exponent is converted to f32 without
+    /// it, unless the operator's flow says that it reads exponents.
     pub fn read_in(&mut self, i: usize, want: Option<Precision>) -> Result<Value, TraceError> {
-        let value = self.compiler.operand(self.node.inputs[i], want)?;
+        let stored = self.compiler.operand(self.node.inputs[i], want)?;
+        let value = match self.activation_flow() {
+            ActivationFlow::TrueValues => self.compiler.true_value(stored),
+            ActivationFlow::Product | ActivationFlow::Common | ActivationFlow::Homogeneous => stored,
+        };
         self.compiler.operands[self.id].push(value);
         Ok(value)
+    }
+
+    /// Returns the effect of the node's operator on the exponents of activations.
+    fn activation_flow(&self) -> ActivationFlow {
+        self.node.operator().map_or(ActivationFlow::TrueValues, |operator| operator.activation_flow(self.node.op))
+    }
+
+    /// Returns the slot of the exponent of the value that was read as input `i`; [`Slot::ONE`] if it has none.
+    pub fn activation_slot(&self, i: usize) -> Slot {
+        self.compiler.operands[self.id].get(i).map_or(Slot::ONE, |&value| self.compiler.activation_slot(value))
+    }
+
+    /// Returns the slot of the smallest exponent of all values that were read, to which a sum brings them.
+    pub fn common_slot(&mut self) -> Result<Slot, TraceError> {
+        let mut slots =
+            self.compiler.operands[self.id].clone().into_iter().map(|value| self.compiler.activation_slot(value));
+        let first = slots.next().unwrap_or(Slot::ONE);
+        let rest: Vec<Slot> = slots.collect();
+        rest.into_iter().try_fold(first, |all, slot| self.compiler.shared.sites.derive(Derivation::Common(all, slot)))
+    }
+
+    /// Returns the slot of the exponent of the operator's f32 results.
+    fn slot_of_results(&mut self) -> Result<Slot, TraceError> {
+        match self.activation_flow() {
+            ActivationFlow::Product => {
+                let (a, b) = (self.activation_slot(0), self.activation_slot(1));
+                self.compiler.shared.sites.derive(Derivation::Product(a, b))
+            }
+            ActivationFlow::Homogeneous => Ok(self.activation_slot(0)),
+            // The operator brings its inputs to the exponent that it stores at.
+            ActivationFlow::Common => self.common_slot(),
+            ActivationFlow::TrueValues => Ok(Slot::ONE),
+        }
+    }
+
+    /// Sets the slot of the exponent of a value that the operator stores itself.
+    pub fn set_activation_slot(&mut self, value: Value, slot: Slot) {
+        if slot != Slot::ONE {
+            self.compiler.activation_slots.insert(value.buf, slot);
+        }
     }
 
     /// Returns input `i` as f32 in memory, for kernels that read only f32. The conversion of a half is exact.
     pub fn read_single(&mut self, i: usize) -> Result<Value, TraceError> {
         let node = self.node.inputs[i];
         let value = self.compiler.operand(node, Some(Precision::Single))?;
+        let value = self.compiler.true_value(value);
         let single = if value.dtype == DType::F32 { value } else { self.compiler.cast(node, DType::F32)? };
         self.compiler.operands[self.id].push(single);
         Ok(single)
@@ -82,16 +133,34 @@ impl Context<'_, '_, '_> {
     /// Returns the buffers of x, weights and an optional bias, in the operator's precision.
     pub fn read_product(&mut self) -> Result<(BufferId, BufferId, Option<BufferId>), TraceError> {
         let (a, b) = (self.read(0)?.buf, self.read(1)?.buf);
-        let bias = if self.node.inputs.len() > 2 { Some(self.read(2)?.buf) } else { None };
+        let bias = if self.node.inputs.len() > 2 { Some(self.read(2)?) } else { None };
+        let bias = match bias {
+            Some(bias) => Some(self.scaled_bias(bias)?),
+            None => None,
+        };
         Ok((a, b, bias))
+    }
+
+    /// Returns a bias at the exponent of the product to which it is added.
+    fn scaled_bias(&mut self, bias: Value) -> Result<BufferId, TraceError> {
+        let slot = self.slot_of_results()?;
+        let of_bias = self.compiler.activation_slot(bias);
+        if slot == of_bias {
+            return Ok(bias.buf);
+        }
+        let y = self.new_buffer(DType::F32, bias.len);
+        self.emit(cast(bias.buf, StoreSpec { y, from: of_bias, to: slot, detail: Detail::None, add: false }));
+        Ok(y.buf)
     }
 
     /// Emits the launch that computes the result, in the operator's precision; scalars are f32.
     pub fn store(&mut self, operation: impl FnOnce(StoreSpec) -> Operation) -> Result<(), TraceError> {
         let half = self.precision() == Some(Precision::Half) && self.node.shape.len() != 1;
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, self.node.shape.len());
-        let target = self.compiler.observed(&format!("{}/forward", self.node.name), y)?;
-        self.emit(operation(target));
+        let from = self.slot_of_results()?;
+        let target = self.compiler.observed(&format!("{}/forward", self.node.name), y, from)?;
+        let launch = self.compiler.forward_launch(operation(target), target);
+        self.compiler.launches.push(launch);
         self.set_output(y);
         Ok(())
     }
@@ -205,9 +274,20 @@ impl Context<'_, '_, '_> {
         self.compiler.operands[self.id][i]
     }
 
-    /// Returns the output value of the node's forward pass.
-    pub fn result(&self) -> Option<Value> {
-        self.compiler.values[self.id]
+    /// Returns the output value of the node's forward pass; without its exponent if the operator reads true values.
+    pub fn result(&mut self) -> Option<Value> {
+        let value = self.compiler.values[self.id]?;
+        Some(match self.activation_flow() {
+            ActivationFlow::TrueValues => self.compiler.true_value(value),
+            ActivationFlow::Product | ActivationFlow::Common | ActivationFlow::Homogeneous => value,
+        })
+    }
+
+    /// Returns a gradient at the exponent of its product with the value that was read as input `i`.
+    pub fn gradient_times(&mut self, dy: Gradient, i: usize) -> Result<Gradient, TraceError> {
+        let slot = self.activation_slot(i);
+        let slot = self.compiler.shared.sites.derive(Derivation::Product(dy.slot, slot))?;
+        Ok(Gradient { slot, ..dy })
     }
 
     /// Returns the effect of the operator on the exponent of its data gradient.
@@ -268,7 +348,12 @@ impl Context<'_, '_, '_> {
     /// f32.
     fn stores_half_gradient(&self, i: usize) -> bool {
         let operand = self.compiler.operands[self.id].get(i);
-        !self.compiler.shared.single_gradients && operand.is_some_and(|operand| operand.dtype == DType::F16)
+        let is_half = |operand: &Value| {
+            // A half whose true values were read.
+            let unscaled = || self.compiler.true_values.values().any(|known| known.buf == operand.buf);
+            operand.dtype == DType::F16 || self.compiler.scales_forward && unscaled()
+        };
+        !self.compiler.shared.single_gradients && operand.is_some_and(is_half)
     }
 
     /// Returns the first gradient of input `i` that one of its consumers has computed.

@@ -1,6 +1,9 @@
 //! Forward pass: one walk along the tape, with the precision of every read.
 
-use super::{BufferId, Compiler, Context, Fixed, NodeKind, ParamTensor, Purpose, StoreSpec, Value, cast};
+use super::{
+    BufferId, Compiler, Context, Fixed, Launch, NodeKind, Operation, ParamTensor, Purpose, ScaleRule, StoreSpec, Value,
+    cast,
+};
 use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,
@@ -81,19 +84,63 @@ impl Compiler<'_, '_> {
         let from = self.value(node)?;
         let y = self.new_buffer(to, self.trace.nodes[node].shape.len());
         let name = format!("{}/cast/forward", self.trace.nodes[node].name);
-        let target = self.observed(&name, y)?;
-        self.launches.push(cast(from.buf, target).into());
+        let target = self.observed(&name, y, self.activation_slot(from))?;
+        let launch = self.forward_launch(cast(from.buf, target), target);
+        self.launches.push(launch);
         self.casts.insert((node, to), y);
         Ok(y)
     }
 
-    /// Returns a store of the forward pass: not scaled; halves are counted, so that an overflow can be attributed to a
-    /// name.
-    pub(super) fn observed(&mut self, name: &str, y: Value) -> Result<StoreSpec, TraceError> {
-        if y.dtype == DType::F16 && matches!(self.purpose, Purpose::Train { .. }) {
-            let to = self.slot(name, SlotKind::Forward)?;
-            return Ok(StoreSpec { y, from: Slot::ONE, to, detail: Detail::Counts, add: false });
+    /// Returns a store of the forward pass, for values with the exponent of `from`. Halves are counted, so that an
+    /// overflow can be attributed to a name. They have an exponent of their own if forward stores have exponents;
+    /// otherwise, like f32 values, none.
+    pub(super) fn observed(&mut self, name: &str, y: Value, from: Slot) -> Result<StoreSpec, TraceError> {
+        let observes = matches!(self.purpose, Purpose::Train { .. });
+        if y.dtype == DType::F16 && (observes || self.scales_forward) {
+            let to = if observes {
+                self.slot(name, SlotKind::Forward)?
+            } else {
+                self.shared.sites.evaluation_slot(&format!("{}{name}", self.shared.prefix))?
+            };
+            let detail = match (observes, self.scales_forward) {
+                (true, true) => Detail::Moments,
+                (true, false) => Detail::Counts,
+                (false, _) => Detail::None,
+            };
+            if self.scales_forward {
+                self.activation_slots.insert(y.buf, to);
+            }
+            return Ok(StoreSpec { y, from, to, detail, add: false });
         }
-        Ok(StoreSpec::passthrough(y, Slot::ONE))
+        Ok(StoreSpec { y, from, to: Slot::ONE, detail: Detail::None, add: false })
+    }
+
+    /// Returns the launch of a forward store. If its values have an exponent of their own, their rule may decide it
+    /// inside the step.
+    pub(super) fn forward_launch(&self, operation: Operation, target: StoreSpec) -> Launch {
+        let decides = self.scales_forward && target.to != Slot::ONE && target.detail != Detail::None;
+        Launch { rule: if decides { ScaleRule::FromValues } else { ScaleRule::None }, operation }
+    }
+
+    /// Returns the slot of the exponent of an activation; [`Slot::ONE`] if it has none.
+    pub(super) fn activation_slot(&self, value: Value) -> Slot {
+        self.activation_slots.get(&value.buf).copied().unwrap_or(Slot::ONE)
+    }
+
+    /// Returns an activation without its exponent: the value itself if it has none, and f32 otherwise, since true values
+    /// may exceed half.
+    pub(super) fn true_value(&mut self, value: Value) -> Value {
+        let slot = self.activation_slot(value);
+        if slot == Slot::ONE {
+            return value;
+        }
+        if let Some(&known) = self.true_values.get(&value.buf) {
+            return known;
+        }
+        let y = self.new_buffer(DType::F32, value.len);
+        let target = StoreSpec { y, from: slot, to: Slot::ONE, detail: Detail::None, add: false };
+        self.launches.push(cast(value.buf, target).into());
+        self.true_values.insert(value.buf, y);
+        y
     }
 }

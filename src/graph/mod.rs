@@ -33,7 +33,10 @@ pub use tape::{Tape, Var};
 #[cfg(feature = "onnx")]
 use crate::onnx::Writer;
 use crate::{TraceError, error::TraceErrorKind};
-use gradscale_core::backend::Data;
+use gradscale_core::{
+    backend::Data,
+    ops::{ActivationFlow, Op},
+};
 use std::{any::Any, fmt, ops::Range};
 
 /// Trait of an operator of a network: emits its launches, forward and backward.
@@ -48,6 +51,13 @@ pub(crate) trait Operator: Same + fmt::Debug + Send + Sync {
     #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
         Err(at.unsupported("an operator of training"))
+    }
+
+    /// Returns the effect of the operator on the exponents of its inputs, if forward stores have exponents. `op` is the
+    /// node's name in the table of operators. By default an operator reads true values, which is right for each; one
+    /// that reads values with their exponents must follow the row of the table.
+    fn activation_flow(&self, _op: Op) -> ActivationFlow {
+        ActivationFlow::TrueValues
     }
 
     /// Returns true if a gradient flows back through the operator.

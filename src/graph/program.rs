@@ -66,6 +66,8 @@ pub(crate) struct Program {
     pub purpose: Purpose,
     pub prefix: String,
     pub distributed: DistributedPlan,
+    /// True if forward stores have exponents.
+    pub scales_forward: bool,
     /// Numbers of the constants that the program reads.
     pub constants: Vec<usize>,
     /// True if the program may run again on the same inputs, as a repeat.
@@ -104,6 +106,11 @@ impl Program {
         let beside = || self.aux_outputs.iter().any(|beside| beside.value.buf == BufferId::Arena(i));
         self.repeats && self.inputs.contains(&BufferId::Arena(i))
             || matches!(self.purpose, Purpose::Train { .. }) && beside()
+    }
+
+    /// Returns true for a training program whose forward stores have no exponents.
+    pub const fn is_unscaled_training(&self) -> bool {
+        matches!(self.purpose, Purpose::Train { .. }) && !self.scales_forward
     }
 
     /// Replaces the index of each arena buffer in the program by another.

@@ -1,7 +1,7 @@
 //! Parser and formatter of gradient scaling.
 
 use super::{
-    GradientScaling, Preset, SharedLayers,
+    ForwardScaling, GradientScaling, Preset, SharedLayers,
     options::{Options, Text},
 };
 use gradscale_core::{
@@ -25,7 +25,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         "paper" => GradientScaling::paper(gamma).map_err(rule)?,
         "paper-literal" => {
             let preset = Preset::Paper(Paper::new(gamma).map_err(rule)?.literal());
-            GradientScaling { preset, site: SiteConfig::paper(), shared: SharedLayers::Merged }
+            GradientScaling::without_forward(preset, SiteConfig::paper())
         }
         "authors" => GradientScaling::authors(gamma).map_err(rule)?,
         other => return Err(format!("{other} is not a preset; choose exact, paper, paper-literal or authors")),
@@ -61,8 +61,23 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
     if site.outliers.is_some() && site.memory != Memory::Ring {
         return Err("outliers need history=ring".to_owned());
     }
-    options.end("exact", "gamma, interval, calls, window, room, history, outliers")?;
+    scaling.forward = match options.take("forward") {
+        None => default_forward(&scaling),
+        Some("off") => ForwardScaling::Off,
+        Some("repeat") => ForwardScaling::Repeat,
+        Some("on") => ForwardScaling::On,
+        Some(other) => return Err(format!("forward must be on, repeat or off, not {other}")),
+    };
+    if scaling.forward != ForwardScaling::Off && !scaling.repeats() {
+        return Err("exponents of forward stores need history=ring, which repeats batches".to_owned());
+    }
+    options.end("exact", "gamma, interval, calls, window, room, history, outliers, forward")?;
     Ok(scaling)
+}
+
+/// Returns the default of `forward` for a rule: that of gradient scaling if the rule repeats batches.
+fn default_forward(scaling: &GradientScaling) -> ForwardScaling {
+    if scaling.repeats() { GradientScaling::exact().forward } else { ForwardScaling::Off }
 }
 
 /// Parses the options that all rules of gradient scaling have.
@@ -104,7 +119,7 @@ fn amax_text(scaling: &GradientScaling) -> Text {
 }
 
 pub(super) fn text(scaling: &GradientScaling) -> Text {
-    let GradientScaling { preset, site, shared } = scaling;
+    let GradientScaling { preset, site, shared, forward } = scaling;
     let (name, gamma, usual) = match preset {
         Preset::Amax => return amax_text(scaling),
         Preset::Exact => ("gs", f64::from(site.exact.ppm()) / 1e6, SiteConfig::exact()),
@@ -127,6 +142,12 @@ pub(super) fn text(scaling: &GradientScaling) -> Text {
         if let Some(bits) = site.outliers {
             text.push("outliers", bits);
         }
+        let word = match forward {
+            ForwardScaling::Off => "off",
+            ForwardScaling::Repeat => "repeat",
+            ForwardScaling::On => "on",
+        };
+        text.unless(default_forward(scaling), "forward", *forward, word);
     }
     text.unless(SharedLayers::Merged, "calls", *shared, "each");
     text

@@ -63,6 +63,19 @@ pub enum SharedLayers {
     Each,
 }
 
+/// Exponents of forward stores (`forward=`): the treatment of activations that half cannot represent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardScaling {
+    /// Forward stores have no exponents (`forward=off`). A batch whose activations overflow is skipped.
+    #[default]
+    Off,
+    /// Forward stores have exponents from the first batch on that overflows in its forward pass (`forward=repeat`). That
+    /// batch is repeated. Exponents are at most 0, so that only activations near the limit change.
+    Repeat,
+    /// Forward stores have exponents from the first step on, which also scale small activations up (`forward=on`).
+    On,
+}
+
 /// Settings of gradient scaling: a rule and its options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientScaling {
@@ -72,13 +85,17 @@ pub struct GradientScaling {
     pub site: SiteConfig,
     /// Treatment of a layer that is called several times in a step.
     pub shared: SharedLayers,
+    /// Exponents of forward stores. Other values than [`ForwardScaling::Off`] need a rule that repeats
+    /// ([`GradientScaling::repeats`]), and have no effect on others.
+    pub forward: ForwardScaling,
 }
 
 impl GradientScaling {
     /// Creates the default gradient scaling: the exact rule, every 10 steps.
     #[must_use]
     pub const fn exact() -> Self {
-        Self { preset: Preset::Exact, site: SiteConfig::exact(), shared: SharedLayers::Merged }
+        let (preset, shared) = (Preset::Exact, SharedLayers::Merged);
+        Self { preset, site: SiteConfig::exact(), shared, forward: ForwardScaling::Off }
     }
 
     /// Returns true if a batch that overflows at a site is repeated, so that every batch with finite f32 gradients is
@@ -92,7 +109,7 @@ impl GradientScaling {
     /// overflows is skipped, as it would be there.
     #[must_use]
     pub const fn amax(amax: Amax) -> Self {
-        Self { preset: Preset::Amax, site: SiteConfig::amax(amax), shared: SharedLayers::Merged }
+        Self::without_forward(Preset::Amax, SiteConfig::amax(amax))
     }
 
     /// Creates gradient scaling by the paper's rule with a flush threshold, every 100 steps.
@@ -100,7 +117,7 @@ impl GradientScaling {
     /// # Errors
     /// A threshold outside (0, 1).
     pub fn paper(gamma: f64) -> Result<Self, ConfigError> {
-        Ok(Self { preset: Preset::Paper(Paper::new(gamma)?), site: SiteConfig::paper(), shared: SharedLayers::Merged })
+        Ok(Self::without_forward(Preset::Paper(Paper::new(gamma)?), SiteConfig::paper()))
     }
 
     /// Creates gradient scaling by the rule of the authors' code, every 100 steps.
@@ -108,11 +125,12 @@ impl GradientScaling {
     /// # Errors
     /// A threshold outside (0, 1).
     pub fn authors(gamma: f64) -> Result<Self, ConfigError> {
-        Ok(Self {
-            preset: Preset::Authors(Authors::new(gamma)?),
-            site: SiteConfig::paper(),
-            shared: SharedLayers::Merged,
-        })
+        Ok(Self::without_forward(Preset::Authors(Authors::new(gamma)?), SiteConfig::paper()))
+    }
+
+    /// Creates gradient scaling whose forward stores have no exponents.
+    const fn without_forward(preset: Preset, site: SiteConfig) -> Self {
+        Self { preset, site, shared: SharedLayers::Merged, forward: ForwardScaling::Off }
     }
 }
 

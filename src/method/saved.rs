@@ -1,6 +1,6 @@
 //! Methods in checkpoints: every setting by its name in a method's text.
 
-use super::{GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exceptions, schedule};
+use super::{ForwardScaling, GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exceptions, schedule};
 use crate::configuration::Configuration;
 use gradscale_core::{
     amp::AmpPolicy,
@@ -37,7 +37,7 @@ pub(crate) fn scaling(scaling: &Scaling) -> Configuration {
 }
 
 fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
-    let GradientScaling { preset, site, shared } = gradient;
+    let GradientScaling { preset, site, shared, forward } = gradient;
     let SiteConfig { interval, when, calls, memory, outliers, exact, amax } = site;
     let exact_gamma = f64::from(exact.ppm()) / 1e6;
     let (name, gamma) = match preset {
@@ -72,6 +72,11 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
             SharedLayers::Each => "each",
         },
     );
+    // Without exponents of forward stores, or with those that only an overflow creates, everything is as before they
+    // existed. So checkpoints of that time have the same settings.
+    if *forward == ForwardScaling::On {
+        all.set("forward", "on");
+    }
     // Settings that no text can express, because a caller configured the site.
     if !preset.decides_from_rows() {
         all.set("gamma of sites", exact_gamma);
@@ -95,7 +100,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
 /// Returns the text of a rule in checkpoints of formats 1 and 2. It never changes: rules that existed before repeats
 /// keep their texts of that time.
 pub(crate) fn before(gradient: &GradientScaling) -> String {
-    let GradientScaling { preset, site, shared } = gradient;
+    let GradientScaling { preset, site, shared, forward: _ } = gradient;
     // The amax rule did not exist then, and its preset distinguishes it from all rules of that time.
     let SiteConfig { interval, when, calls, memory, outliers, exact, amax: _ } = site;
     let shared = match shared {

@@ -1,6 +1,6 @@
 //! Setters of methods and gradient scaling.
 
-use super::{GradientScaling, Layers, Method, Preset, SharedLayers, exceptions, listed};
+use super::{ForwardScaling, GradientScaling, Layers, Method, Preset, SharedLayers, exceptions, listed};
 use gradscale_core::{
     amp::{AmpPolicy, Full, Level, List, Precision},
     ops::Op,
@@ -106,11 +106,19 @@ impl GradientScaling {
     }
 
     /// Sets the history of sites (`history=`). Only [`Memory::Ring`] supports outliers, so any other history removes
-    /// that setting.
+    /// that setting; exponents of forward stores likewise.
     #[must_use]
     pub fn with_memory(self, memory: Memory) -> Self {
         let outliers = self.site.outliers.filter(|_| memory == Memory::Ring);
-        self.exactly(SiteConfig { memory, outliers, ..self.site })
+        let forward = if memory == Memory::Ring { self.forward } else { ForwardScaling::Off };
+        Self { forward, ..self }.exactly(SiteConfig { memory, outliers, ..self.site })
+    }
+
+    /// Sets the exponents of forward stores (`forward=`). They need the exact rule with [`Memory::Ring`], which repeats
+    /// batches, and stay [`ForwardScaling::Off`] with another.
+    #[must_use]
+    pub fn with_forward(self, forward: ForwardScaling) -> Self {
+        if self.repeats() { Self { forward, ..self } } else { self }
     }
 
     /// Makes the method skip batches more than `bits` exponents above the history (`outliers=`), and use

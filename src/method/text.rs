@@ -57,13 +57,18 @@ impl FromStr for Method {
     /// tensor itself decides (current scaling); with `history=16` the largest of the last 16 steps does (delayed
     /// scaling). `margin` leaves binades free, and `calls` is that of `gs`.
     ///
-    /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`.
+    /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`,
+    /// `forward`.
     /// `calls=each` gives each call of a shared layer its own exponent: see [`super::SharedLayers`].
     ///
     /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that overflows; `room`
     /// is then the maximum headroom. `history=0` decides from each row alone and skips such a batch
     /// (`gs:exact,room=6,history=0` was the default before). `history=least`, or 1, also uses the largest value of the
     /// last 16 steps. `outliers=24` skips batches more than 24 exponents above the history, although they are finite.
+    ///
+    /// `forward` gives activations exponents: see [`super::ForwardScaling`]. `forward=repeat` begins with the first batch
+    /// that overflows in its forward pass, and repeats it. `forward=on` begins with the first step, and scales small
+    /// activations up too. With `forward=off`, the default, a batch whose activations overflow is skipped.
     ///
     /// Options of all methods except `fp32`: `amp=O2` sets a level. `allow`, `deny`, `inside` and `infer` move
     /// operators to another list (`deny=gelu+silu`). `f32` and `half` name layers that run in that precision

@@ -7,7 +7,8 @@ use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, StoreSpec, other_shape, size, unary},
 };
-use gradscale_core::ops::{Binary, BinaryOp, Broadcast, GradientFlow, Op, Reduce, ReduceOp, Unary};
+use gradscale_core::ops::{ActivationFlow, Binary, BinaryOp, Broadcast, GradientFlow, Op, Reduce, ReduceOp, Unary};
+use gradscale_core::scaled::Scaled;
 use std::ops;
 
 impl<'t> Var<'t> {
@@ -104,8 +105,21 @@ impl ops::Neg for Var<'_> {
 }
 
 impl Operator for Binary {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        match (self.op(), self.over()) {
+            (BinaryOp::Mul, _) | (BinaryOp::Add, Broadcast::All) => op.activation_flow(),
+            (BinaryOp::Add, Broadcast::One | Broadcast::PerColumn | Broadcast::PerRow)
+            | (BinaryOp::Sub | BinaryOp::Div | BinaryOp::Max | BinaryOp::Grad(_), _) => ActivationFlow::TrueValues,
+        }
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, a, b) = (*self, at.read(0)?.buf, at.read(1)?.buf);
+        let slots = [at.activation_slot(0), at.activation_slot(1)];
+        if p.op() == BinaryOp::Add && slots[0] != slots[1] {
+            let terms = vec![Scaled::new(a, slots[0]), Scaled::new(b, slots[1])];
+            return at.store(|y| Operation::Sum { len: y.y.elements(), terms, y });
+        }
         at.store(|y| Operation::Binary { p, a, b, y })
     }
 
@@ -166,6 +180,7 @@ fn vjp_of_a(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
     match p.op() {
         BinaryOp::Mul | BinaryOp::Div => {
             let (p, a, b) = (*p, dy.value.buf, at.operand(1).buf);
+            let dy = if p.op() == BinaryOp::Mul { at.gradient_times(dy, 1)? } else { dy };
             at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Binary { p, a, b, y })
         }
         BinaryOp::Add | BinaryOp::Sub => at.forward_grad(0, dy),
@@ -175,6 +190,7 @@ fn vjp_of_a(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<()
 
 /// Computes the gradient of b: with the shape of the result, then summed over the broadcast.
 fn vjp_of_b(p: &Binary, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+    let dy = if p.op() == BinaryOp::Mul { at.gradient_times(dy, 0)? } else { dy };
     let (node, over) = (at.node, p.over());
     let (a, b, g) = (at.operand(0).buf, at.operand(1).buf, dy.value.buf);
     let len = node.shape.len();

@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     model::terms::{ConvShape, Terms},
-    ops::{Conv2d, GradientFlow, Op, Pass, ShapeError},
+    ops::{ActivationFlow, Conv2d, GradientFlow, Op, Pass, ShapeError},
 };
 
 impl<'t> Var<'t> {
@@ -79,6 +79,10 @@ fn check(
 
 /// Impl of the convolution operator, with inputs x, weights and an optional bias.
 impl Operator for Conv2d {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         run(*self, Pass::Forward, at)
     }
@@ -107,6 +111,10 @@ impl Operator for Conv2d {
 struct ConvTranspose(Conv2d);
 
 impl Operator for ConvTranspose {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         run(self.0, Pass::Data, at)
     }
@@ -177,6 +185,7 @@ fn weights(p: Conv2d, [a, b]: [BufferId; 2], at: &mut Context<'_, '_, '_>, dy: G
         return Ok(());
     }
     let pass = Pass::Weight;
+    let dy = at.gradient_times(dy, 0)?;
     at.emit_gradient(1, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Conv {
         p,
         pass,
@@ -194,6 +203,7 @@ fn data(p: Conv2d, pass: Pass, terms: Terms, at: &mut Context<'_, '_, '_>, dy: G
     }
     let w = at.operand(1);
     let (a, b) = (dy.value.buf, w.buf);
+    let dy = at.gradient_times(dy, 1)?;
     let rule = ScaleRule::FromGemmOperands { dy, w, terms };
     at.emit_gradient(0, dy, at.flow(), rule, |y| Operation::Conv { p, pass, a, b, bias: None, y })
 }

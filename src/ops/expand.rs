@@ -7,7 +7,7 @@ use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, other_shape, sizes},
 };
-use gradscale_core::ops::{Dim, GradientFlow, Op, Reduce, ReduceOp, Strided};
+use gradscale_core::ops::{ActivationFlow, Dim, GradientFlow, Op, Reduce, ReduceOp, Strided};
 
 impl Var<'_> {
     /// Repeats the values along axes of size 1 to a tensor of that shape. The gradient is summed over the repetitions.
@@ -43,6 +43,10 @@ pub(super) fn together(a: Shape, b: Shape) -> Option<Shape> {
 struct Expand;
 
 impl Operator for Expand {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (node, x) = (at.node, at.read_any(0)?.buf);
         let (from, to) = (sizes(&node.name, at.input(0))?, node.sizes()?);

@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     model::terms::Terms,
-    ops::{Gemm, GradientFlow, Op, Reduce, ReduceOp},
+    ops::{ActivationFlow, Gemm, GradientFlow, Op, Reduce, ReduceOp},
 };
 
 impl<'t> Var<'t> {
@@ -54,6 +54,10 @@ fn mnk(at: &Context<'_, '_, '_>) -> Result<[u32; 3], TraceError> {
 }
 
 impl Operator for Linear {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (a, b, bias) = at.read_product()?;
         let [m, n, k] = mnk(at)?;
@@ -88,6 +92,7 @@ impl Operator for Linear {
         if at.needs_grad(1) {
             let p = Gemm::new(n, k, m).and_then(Gemm::transpose_a).map_err(|error| node.error(error))?;
             let (a, b) = (g, x.buf);
+            let dy = at.gradient_times(dy, 0)?;
             at.emit_gradient(1, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Gemm {
                 p,
                 a,
@@ -99,6 +104,7 @@ impl Operator for Linear {
         vjp_of_bias(at, dy)?;
         if at.needs_grad(0) {
             let p = Gemm::new(m, k, n).map_err(|error| node.error(error))?;
+            let dy = at.gradient_times(dy, 1)?;
             let rule = ScaleRule::FromGemmOperands { dy, w, terms: Terms::linear(n) };
             let (a, b) = (g, w.buf);
             at.emit_gradient(0, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;

@@ -8,7 +8,7 @@ use crate::{
 };
 use gradscale_core::{
     model::terms::Terms,
-    ops::{Gemm, GradientFlow, Op, ShapeError},
+    ops::{ActivationFlow, Gemm, GradientFlow, Op, ShapeError},
 };
 
 impl<'t> Var<'t> {
@@ -72,6 +72,10 @@ struct Matmul {
 }
 
 impl Operator for Matmul {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (a, b, bias) = at.read_product()?;
         let p = Matrices::new(at.node, at.input(0))?.forward(self.transposed).map_err(|error| at.node.error(error))?;
@@ -96,12 +100,14 @@ impl Operator for Matmul {
         let matrices = Matrices::new(node, at.input(0))?;
         if at.needs_grad(1) {
             let p = matrices.of_b(transposed).map_err(|error| node.error(error))?;
+            let dy = at.gradient_times(dy, 0)?;
             let rule = ScaleRule::FromGemmOperands { dy, w: a, terms: Terms::linear(matrices.m) };
             let (a, b) = if transposed { (g, a.buf) } else { (a.buf, g) };
             at.emit_gradient(1, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
         }
         if at.needs_grad(0) {
             let p = matrices.of_a(transposed).map_err(|error| node.error(error))?;
+            let dy = at.gradient_times(dy, 1)?;
             let rule = ScaleRule::FromGemmOperands { dy, w: b, terms: Terms::linear(matrices.p) };
             let (a, b) = (g, b.buf);
             at.emit_gradient(0, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;

@@ -8,7 +8,7 @@ use crate::{
     error::TraceErrorKind,
     graph::{Context, Gradient, Node, Operation, Operator, ScaleRule, sizes},
 };
-use gradscale_core::ops::{Dim, Op, Strided};
+use gradscale_core::ops::{ActivationFlow, Dim, Op, Strided};
 
 impl<'t> Var<'t> {
     /// Permutes the axes: axis `i` of the result is axis `order[i]` of x (0 n, 1 h, 2 w, 3 c).
@@ -41,6 +41,10 @@ impl<'t> Var<'t> {
 struct Permute([usize; 4]);
 
 impl Operator for Permute {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let x = at.read_any(0)?.buf;
         let p = permutation(at.node, at.input(0), self.0)?;

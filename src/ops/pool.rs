@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::DType,
-    ops::{GatherScatter, Op, Pool, PoolOp, ShapeError},
+    ops::{ActivationFlow, GatherScatter, Op, Pool, PoolOp, ShapeError},
 };
 use std::any::Any;
 
@@ -78,6 +78,10 @@ fn end(p: &Pool, i: usize) -> u32 {
 }
 
 impl Operator for Pool {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, x) = (*self, at.read(0)?.buf);
         let indices = (p.op() == PoolOp::Max).then(|| at.new_buffer(DType::U8, at.node.shape.len()));
@@ -124,6 +128,10 @@ struct Unpool {
 }
 
 impl Operator for Unpool {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, way, x) = (self.p, GatherScatter::Scatter, at.read(0)?.buf);
         let indices = at.saved_of(self.pooled).map(|indices| indices.buf);

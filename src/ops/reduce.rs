@@ -9,7 +9,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{DType, Slot},
-    ops::{Dim, GradientFlow, Op, Reduce, ReduceOp, Strided, Unary},
+    ops::{ActivationFlow, Dim, GradientFlow, Op, Reduce, ReduceOp, Strided, Unary},
 };
 
 impl<'t> Var<'t> {
@@ -83,6 +83,14 @@ impl<'t> Var<'t> {
 }
 
 impl Operator for Reduce {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        match self.op() {
+            ReduceOp::Sum | ReduceOp::Mean => op.activation_flow(),
+            // Squares and positions are not homogeneous; a maximum is part of a softmax or loss.
+            ReduceOp::Max | ReduceOp::SumSquares | ReduceOp::ArgMax => ActivationFlow::TrueValues,
+        }
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let p = *self;
         if self.gives_integers() {

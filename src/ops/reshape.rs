@@ -7,7 +7,11 @@ use crate::{
     error::TraceErrorKind,
     graph::{Context, Gradient, Operator, cast},
 };
-use gradscale_core::{amp::Precision, backend::DType, ops::Op};
+use gradscale_core::{
+    amp::Precision,
+    backend::DType,
+    ops::{ActivationFlow, Op},
+};
 
 impl<'t> Var<'t> {
     /// Changes the shape of x and keeps its values.
@@ -44,6 +48,10 @@ impl<'t> Var<'t> {
 struct Reshape;
 
 impl Operator for Reshape {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         same_memory(at)
     }
@@ -65,6 +73,10 @@ impl Operator for Reshape {
 struct Detach;
 
 impl Operator for Detach {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         same_memory(at)
     }

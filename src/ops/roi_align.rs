@@ -6,7 +6,7 @@ use crate::{
     Shape, TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, input, mismatch, size},
 };
-use gradscale_core::ops::{GatherScatter, Op, RoiAlign};
+use gradscale_core::ops::{ActivationFlow, GatherScatter, Op, RoiAlign};
 
 impl<'t> Var<'t> {
     /// Applies RoIAlign (He et al. 2017): divides each box of the images `[n, h, w, c]` into `bins` rows and columns,
@@ -37,6 +37,10 @@ impl<'t> Var<'t> {
 
 /// Impl of the RoIAlign operator, with inputs x and boxes.
 impl Operator for RoiAlign {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, way, x) = (*self, GatherScatter::Gather, at.read(0)?.buf);
         let boxes = at.read_single(1)?.buf;

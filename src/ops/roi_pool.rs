@@ -10,7 +10,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::DType,
-    ops::{Op, RoiPool},
+    ops::{ActivationFlow, Op, RoiPool},
 };
 
 impl<'t> Var<'t> {
@@ -42,6 +42,10 @@ impl<'t> Var<'t> {
 
 /// Impl of the RoI max pooling operator, with inputs x and boxes.
 impl Operator for RoiPool {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (p, x) = (*self, at.read(0)?.buf);
         let boxes = at.read_single(1)?.buf;

@@ -16,7 +16,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{DType, Data, Slot},
-    ops::{Binary, BinaryOp, Broadcast, Dim, Op, Strided, Unary},
+    ops::{ActivationFlow, Binary, BinaryOp, Broadcast, Dim, Op, Strided, Unary},
     stats::Detail,
 };
 
@@ -69,6 +69,10 @@ impl<'t> Var<'t> {
 struct Unbound;
 
 impl Operator for Unbound {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         same_memory(at)
     }

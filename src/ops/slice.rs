@@ -11,7 +11,7 @@ use crate::{
 use gradscale_core::{
     amp::{MAX_INPUTS, Precision},
     backend::{DType, Slot},
-    ops::{Dim, Op, Strided},
+    ops::{ActivationFlow, Dim, Op, Strided},
 };
 
 /// Checks that a tensor has the axis `axis`, and returns an error of the layer `name` otherwise.
@@ -110,17 +110,29 @@ impl<'t> Var<'t> {
 struct Concat(usize);
 
 impl Operator for Concat {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let node = at.node;
         let half = at.precision() == Some(Precision::Half);
         let result = at.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
         let mut start = 0;
+        let mut parts = Vec::new();
         for i in 0..node.inputs.len() {
-            let x = at.read_any(i)?.buf;
+            parts.push(at.read_any(i)?.buf);
+        }
+        // The smallest exponent of all parts is exact for each, so the result is no site.
+        let common = if half { at.common_slot()? } else { Slot::ONE };
+        for (i, x) in parts.into_iter().enumerate() {
+            let from = at.activation_slot(i);
             let p = part(node, [node.shape, at.input(i)], self.0, start, Way::Into)?;
             start += at.input(i).sizes()[self.0];
-            at.emit(Operation::Copy { p, x, y: StoreSpec::passthrough(result, Slot::ONE) });
+            let y = StoreSpec { from, ..StoreSpec::passthrough(result, common) };
+            at.emit(Operation::Copy { p, x, y });
         }
+        at.set_activation_slot(result, common);
         at.set_output(result);
         Ok(())
     }
@@ -158,6 +170,10 @@ struct Slice {
 }
 
 impl Operator for Slice {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let x = at.read_any(0)?.buf;
         let p = part(at.node, [at.input(0), at.node.shape], self.axis, self.start, Way::Out)?;
@@ -199,6 +215,10 @@ pub(super) fn export(at: &mut Writer<'_>, axis: usize, start: usize) -> Result<(
 }
 
 impl Operator for Split {
+    fn activation_flow(&self, op: Op) -> ActivationFlow {
+        op.activation_flow()
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         same_memory(at)
     }

@@ -7,7 +7,7 @@ use crate::{
     TraceError, Var,
     graph::{Context, Gradient, Operation, Operator, ScaleRule, size, unary},
 };
-use gradscale_core::ops::{BinaryOp, Broadcast, Op, Saved, Unary};
+use gradscale_core::ops::{ActivationFlow, BinaryOp, Broadcast, Op, Saved, Unary};
 
 impl<'t> Var<'t> {
     /// Applies ReLU, max(x, 0), to each element.
@@ -122,6 +122,10 @@ impl<'t> Var<'t> {
 }
 
 impl Operator for Unary {
+    fn activation_flow(&self, _op: Op) -> ActivationFlow {
+        if self.is_homogeneous() { ActivationFlow::Homogeneous } else { ActivationFlow::TrueValues }
+    }
+
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (op, x) = (*self, at.read_any(0)?.buf);
         at.store(|y| unary(op, x, y))

@@ -34,12 +34,13 @@ pub use report::SiteReport;
 pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
-use crate::{Scaling, SharedLayers, TraceError, error::TraceErrorKind};
+use crate::{ForwardScaling, Scaling, SharedLayers, TraceError, error::TraceErrorKind};
 use gradscale_core::{
+    activation_rules,
     backend::Slot,
     loss_scale::{Feedback, Fixed, LossScale},
     scaled::Scaled,
-    site::{Calls, Site, SiteConfig, SiteOutcome},
+    site::{Calls, Site, SiteConfig, SiteOutcome, SitePass},
     solve::{Choice, ConfigError, NoDecision},
     stats::{Detail, Stats},
     step_outcome::{self, FirstNonFinite, NonFiniteKind},
@@ -54,10 +55,32 @@ pub enum SlotKind {
     Reserved,
     /// Purpose of a slot for a parameter's gradient: f32, at exponent 0.
     Parameter,
-    /// Purpose of a slot for a store of the forward pass: half, at exponent 0.
+    /// Purpose of a slot for a store of the forward pass: half, at exponent 0 unless forward stores have exponents
+    /// ([`crate::ForwardScaling`]).
     Forward,
     /// Purpose of a slot for a cast site of the backward pass.
     Site,
+    /// Purpose of a slot whose exponent is computed from two others: the sum for products, the smaller for sums.
+    Derived,
+}
+
+/// Exponent of a slot that is computed from two others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Derivation {
+    /// Exponent of a product's results: the sum.
+    Product(Slot, Slot),
+    /// Common exponent of two parts: the smaller one.
+    Common(Slot, Slot),
+}
+
+impl Derivation {
+    fn exponent(self, exponents: &[i32]) -> i32 {
+        let read = |slot: Slot| exponents[usize::from(slot.0)];
+        match self {
+            Self::Product(a, b) => activation_rules::product(read(a), read(b)),
+            Self::Common(a, b) => activation_rules::common(read(a), read(b)),
+        }
+    }
 }
 
 /// Reason why a training step was skipped.
@@ -139,6 +162,12 @@ pub struct Sites {
     index: HashMap<String, Slot>,
     exponents: Vec<i32>,
     scaling: Scaling,
+    /// Setting of forward stores; off for runtimes that cannot give them exponents.
+    forward: ForwardScaling,
+    /// True if forward stores are sites.
+    forward_active: bool,
+    /// Slots with derived exponents, in the order of their creation, so that each follows those it reads.
+    derived: Vec<(Slot, Derivation)>,
     /// Decisions of cast sites since the last attempt ended.
     decided: Vec<Decided>,
     /// Exponents of the sites, by slot, after the last step. `moved` is true if that step changed one.
@@ -157,9 +186,22 @@ impl Sites {
         if let Scaling::Gradient(gradient) = &scaling {
             Site::new(gradient.site)?;
         }
-        let (entries, exponents, decided, settled) = Default::default();
+        let (entries, exponents, derived, decided, settled) = Default::default();
         let (index, moved, loss_scale_before) = (HashMap::new(), false, 0);
-        let mut sites = Self { entries, index, exponents, scaling, decided, settled, moved, loss_scale_before };
+        let (forward, forward_active) = (ForwardScaling::Off, false);
+        let mut sites = Self {
+            entries,
+            index,
+            exponents,
+            scaling,
+            forward,
+            forward_active,
+            derived,
+            decided,
+            settled,
+            moved,
+            loss_scale_before,
+        };
         sites.push("one", SlotKind::Reserved);
         sites.push("probe", SlotKind::Reserved);
         Ok(sites)
@@ -213,10 +255,7 @@ impl Sites {
     fn push(&mut self, name: &str, kind: SlotKind) -> Option<Slot> {
         // The table has u16 slots, and ranges of them.
         let slot = u16::try_from(self.entries.len()).ok().filter(|&slot| slot < u16::MAX).map(Slot)?;
-        let site = match (&self.scaling, kind) {
-            (Scaling::Gradient(gradient), SlotKind::Site) => Site::new(gradient.site).ok(),
-            _ => None,
-        };
+        let site = self.new_site(kind);
         self.entries.push(SlotEntry { name: name.to_owned(), kind, site, row: None, overflows: 0 });
         self.exponents.push(0);
         self.index.insert(name.to_owned(), slot);
@@ -224,12 +263,100 @@ impl Sites {
         Some(slot)
     }
 
+    /// Creates the site of a slot of that purpose, if it has one.
+    fn new_site(&self, kind: SlotKind) -> Option<Site> {
+        let Scaling::Gradient(gradient) = &self.scaling else { return None };
+        match kind {
+            SlotKind::Site => Site::new(gradient.site).ok(),
+            SlotKind::Forward if self.forward_active => {
+                Site::forward(gradient.site, self.forward == ForwardScaling::On).ok()
+            }
+            SlotKind::Forward | SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => None,
+        }
+    }
+
+    /// Gives forward stores exponents as the method says. The caller must then store them at [`Sites::exponent`], propagate
+    /// the exponents, and compile its network again when [`Sites::forward_active`] changes.
+    pub(crate) fn enable_forward(&mut self) {
+        if let Scaling::Gradient(gradient) = &self.scaling
+            && gradient.repeats()
+        {
+            self.forward = gradient.forward;
+        }
+        if self.forward == ForwardScaling::On {
+            self.activate_forward();
+        }
+    }
+
+    /// Returns true if forward stores are sites, with exponents of their own.
+    #[must_use]
+    pub const fn forward_active(&self) -> bool {
+        self.forward_active
+    }
+
+    /// Makes all forward stores sites.
+    fn activate_forward(&mut self) {
+        self.forward_active = true;
+        for index in 0..self.entries.len() {
+            if self.entries[index].site.is_none() {
+                self.entries[index].site = self.new_site(self.entries[index].kind);
+            }
+        }
+    }
+
+    /// Returns the slot whose exponent is derived from two others. Values without an exponent need no other slot.
+    pub(crate) fn derive(&mut self, derivation: Derivation) -> Result<Slot, TraceError> {
+        let name = match derivation {
+            Derivation::Product(Slot::ONE, slot) | Derivation::Product(slot, Slot::ONE) => return Ok(slot),
+            Derivation::Common(a, b) if a == b => return Ok(a),
+            Derivation::Product(a, b) => format!("product of slots {} and {}", a.0, b.0),
+            Derivation::Common(a, b) => format!("common exponent of slots {} and {}", a.0, b.0),
+        };
+        let slot = self.slot(&name, SlotKind::Derived)?;
+        if self.derived.iter().all(|&(known, _)| known != slot) {
+            self.derived.push((slot, derivation));
+            self.update_derived();
+        }
+        Ok(slot)
+    }
+
+    /// Returns the slot of a forward store in an evaluation: that of the training, under whatever loss it has it.
+    pub(crate) fn evaluation_slot(&mut self, name: &str) -> Result<Slot, TraceError> {
+        if !self.index.contains_key(name) {
+            let is_same = |known: &str| known.split_once(':').is_some_and(|(_, known)| known == name);
+            let trained = self.entries.iter().position(|entry| entry.kind == SlotKind::Forward && is_same(&entry.name));
+            if let Some(slot) = trained.and_then(|index| u16::try_from(index).ok()) {
+                return Ok(Slot(slot));
+            }
+        }
+        self.slot(name, SlotKind::Forward)
+    }
+
+    /// Returns the slot of the gradient in a product with activations, and any other slot itself.
+    pub(crate) fn gradient_slot(&self, slot: Slot) -> Slot {
+        let product = self.derived.iter().find(|&&(known, _)| known == slot);
+        match product {
+            Some((_, Derivation::Product(gradient, _))) => self.gradient_slot(*gradient),
+            Some((_, Derivation::Common(..))) | None => slot,
+        }
+    }
+
+    fn update_derived(&mut self) {
+        for &(slot, derivation) in &self.derived {
+            self.exponents[usize::from(slot.0)] = derivation.exponent(&self.exponents);
+        }
+    }
+
     /// Declares that several launches of a step store into the same slot.
     pub fn share(&mut self, slot: Slot) {
         let entry = &mut self.entries[usize::from(slot.0)];
         if let Some(site) = &entry.site
             && site.config().calls == Calls::One
-            && let Ok(mut shared) = Site::new(SiteConfig { calls: Calls::Several, ..*site.config() })
+            && let config = (SiteConfig { calls: Calls::Several, ..*site.config() })
+            && let Ok(mut shared) = match site.pass() {
+                SitePass::Backward => Site::new(config),
+                SitePass::Forward { raises } => Site::forward(config, raises),
+            }
         {
             shared.restore(&site.state());
             entry.site = Some(shared);
@@ -282,6 +409,7 @@ impl Sites {
         if let Some(site) = &mut self.entries[index].site {
             self.exponents[index] = site.decide(verdict, measured_at).unwrap_or(incoming);
             self.decided.push(Decided { slot, verdict, measured_at, incoming });
+            self.update_derived();
         }
     }
 
@@ -308,14 +436,13 @@ impl Sites {
     /// Copies a loss scale to all sites: it is a policy that sets the same exponent everywhere.
     fn spread(&mut self) {
         for (entry, exponent) in self.entries.iter().zip(&mut self.exponents) {
-            if entry.kind == SlotKind::Site {
-                match (&self.scaling, &entry.site) {
-                    (Scaling::Loss(schedule), _) => *exponent = schedule.exponent(),
-                    (_, Some(site)) => *exponent = site.alpha().unwrap_or(*exponent),
-                    _ => {}
-                }
+            match (&self.scaling, &entry.site) {
+                (Scaling::Loss(schedule), _) if entry.kind == SlotKind::Site => *exponent = schedule.exponent(),
+                (Scaling::Gradient(_), Some(site)) => *exponent = site.alpha().unwrap_or(*exponent),
+                (Scaling::Loss(_) | Scaling::Gradient(_), _) => {}
             }
         }
+        self.update_derived();
     }
 
     /// Returns true if the method repeats batches that overflow.
@@ -360,13 +487,22 @@ impl Sites {
         let excess = match (finished, blame) {
             (Finished::Repeat(_) | Finished::Skipped(_, Cause::Again), Some(blame)) => {
                 let slot = order[blame.site];
-                self.site(slot).map_or(0, |site| site.bits_above_history(row(slot)))
+                // A growth of activations says nothing about gradients.
+                let is_gradient = self.kind(slot) == SlotKind::Site;
+                self.site(slot).filter(|_| is_gradient).map_or(0, |site| site.bits_above_history(row(slot)))
             }
             _ => 0,
         };
         let repeats = self.repeats();
         for (at, &slot) in order.iter().enumerate() {
             let Some(site) = &mut self.entries[usize::from(slot.0)].site else { continue };
+            if site.pass() != SitePass::Backward
+                && let (Finished::Repeat(blame), true) = (finished, row(slot).counts().non_finite() == 0)
+                && at < blame.site
+            {
+                // The activations before the overflow were right, and are computed again with the same bits.
+                continue;
+            }
             let behind = blame.is_some_and(|blame| at > blame.site);
             // A site with one call in one micro-batch decides from its own values.
             if behind && excess > 0 && (attempt.micro > 1 || site.config().calls == Calls::Several) {
@@ -386,6 +522,10 @@ impl Sites {
                 site.limit_from_upstream(excess);
             }
             site.finish(row(slot), end);
+        }
+        if finished == Finished::Stepped && blame.is_some_and(|blame| self.is_unscaled_overflow(blame, order)) {
+            // A saturating function hid the overflow from the gradients. The next batch is the first with exponents.
+            self.activate_forward();
         }
         self.loss_scale_before = self.loss_scale();
         if let Scaling::Loss(schedule) = &mut self.scaling {
@@ -421,9 +561,26 @@ impl Sites {
         self.loss_scale_before
     }
 
-    /// Returns the treatment of a batch with values that are not finite.
-    fn failed(&self, rows: &[Stats], order: &[Slot], blame: Option<FirstNonFinite>, attempt: Attempt) -> Finished {
+    /// Returns true if the first values that are not finite are those of an activation to which the method can give an
+    /// exponent, and has not yet.
+    fn is_unscaled_overflow(&self, blame: FirstNonFinite, order: &[Slot]) -> bool {
+        let waits = self.forward == ForwardScaling::Repeat && !self.forward_active;
+        let is_overflow = blame.kind == NonFiniteKind::Overflow;
+        waits && is_overflow && self.kind(order[blame.site]) == SlotKind::Forward
+    }
+
+    /// Returns the treatment of a batch with values that are not finite. The first overflow of an activation gives forward
+    /// stores exponents, if the method does so.
+    fn failed(&mut self, rows: &[Stats], order: &[Slot], blame: Option<FirstNonFinite>, attempt: Attempt) -> Finished {
         let slot = blame.map(|blame| order[blame.site]);
+        if let Some(blame) = blame.filter(|blame| self.is_unscaled_overflow(*blame, order)) {
+            self.activate_forward();
+            return if attempt.repeatable {
+                Finished::Repeat(blame)
+            } else {
+                Finished::Skipped(Some(blame), Cause::Again)
+            };
+        }
         let (Some(blame), Some(slot), Some(site)) = (blame, slot, slot.and_then(|slot| self.site(slot))) else {
             return Finished::Skipped(blame, Cause::NotFinite);
         };

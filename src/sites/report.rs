@@ -31,7 +31,17 @@ pub struct SiteReport<'a> {
 impl Sites {
     /// Returns the reports of all cast sites that have stored.
     pub fn reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
-        self.entries.iter().zip(&self.exponents).filter(|(entry, _)| entry.kind == SlotKind::Site).filter_map(
+        self.reports_of(SlotKind::Site)
+    }
+
+    /// Returns the reports of all forward stores of half values. Their exponent is 0 unless forward stores have exponents
+    /// ([`crate::ForwardScaling`]).
+    pub fn forward_reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
+        self.reports_of(SlotKind::Forward)
+    }
+
+    fn reports_of(&self, kind: SlotKind) -> impl Iterator<Item = SiteReport<'_>> {
+        self.entries.iter().zip(&self.exponents).filter(move |(entry, _)| entry.kind == kind).filter_map(
             |(entry, &alpha)| {
                 let row = entry.row.as_ref()?;
                 let counts = row.counts();

@@ -1,7 +1,7 @@
 //! State of all sites in checkpoints.
 
 use super::{Sites, SlotEntry, SlotKind};
-use crate::Scaling;
+use crate::{ForwardScaling, Scaling};
 use gradscale_core::{
     loss_scale::LossScale,
     site::{CEILING_HISTORY_LEN, Calls, Guard, SiteState},
@@ -57,7 +57,9 @@ impl Sites {
                 }
             }),
         };
-        self.entries.iter().skip(2).map(saved).collect()
+        // Derived exponents are computed again.
+        let entries = self.entries.iter().skip(2).filter(|entry| entry.kind != SlotKind::Derived);
+        entries.map(saved).collect()
     }
 
     /// Restores saved slots. Slots of this network keep their numbers, so the saved ones must start with the same
@@ -79,6 +81,11 @@ impl Sites {
         }
         if self.entries.len().saturating_add(saved.len()) >= usize::from(u16::MAX) {
             return Err("too many sites".to_owned());
+        }
+        if saved.iter().any(|site| site.kind == SlotKind::Forward && site.state.is_some())
+            && self.forward != ForwardScaling::Off
+        {
+            self.activate_forward();
         }
         for site in saved {
             let slot = self.slot(&site.name, site.kind).map_err(|error| error.to_string())?;

@@ -87,7 +87,7 @@ impl<B: Backend> NonBlocking<'_, B> {
     ///
     /// # Errors
     /// As [`Trainer::step`].
-    pub async fn step(&mut self, gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
+    pub async fn step(&mut self, mut gradients: Gradients) -> Result<StepOutcome, Error<B::Error>> {
         let trainer = &mut *self.0;
         trainer.check_gradients(&gradients)?;
         trainer.attempts.clear();
@@ -97,6 +97,7 @@ impl<B: Backend> NonBlocking<'_, B> {
             if let Some(outcome) = trainer.attempt(&gradients, repeatable, &mut failed).await? {
                 return Ok(outcome);
             }
+            trainer.scale_forward(&mut gradients).await?;
             let executed = match trainer.begin_attempt(gradients.program) {
                 Ok(mode) => trainer.execute(gradients.program, None::<&Inputs<'_, 0>>, mode).await,
                 Err(error) => Err(error),

@@ -10,7 +10,7 @@ mod step;
 pub use async_api::NonBlocking;
 pub use execute::{Observation, Operands, Program, ProgramKind, Source, gradient_errors};
 pub use options::TrainerOptions;
-pub use state::{Inputs, Named, Prefetched};
+pub use state::{Inputs, Named, Prefetched, forward_sites};
 pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{
@@ -185,6 +185,7 @@ impl<B: Backend> Trainer<B> {
             return Err(Error::WeightGradients);
         }
         let mut sites = Sites::new(method.scaling)?;
+        sites.enable_forward();
         let parameters = ParameterSet::new(parameters, &optimizer, &mut sites)?;
         let settings = Settings {
             policy: method.amp,

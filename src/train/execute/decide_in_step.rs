@@ -7,6 +7,7 @@
 use crate::{
     Preset, Scaling,
     graph::{BufferId, Gradient, Launch, Operation, ScaleRule, StoreSpec, Value, cast},
+    sites::SlotKind,
     train::Trainer,
 };
 use gradscale_core::{
@@ -22,7 +23,7 @@ impl<B: Backend> Trainer<B> {
     /// Runs the first launch of a step that stores to a site: observes its operands, and decides an exponent if the
     /// site has no usable one.
     pub(in crate::train) async fn run_site(&mut self, launch: &Launch, target: StoreSpec) -> Result<(), B::Error> {
-        if self.observed.is_some() {
+        if self.observed.is_some() && self.sites.kind(target.to) == SlotKind::Site {
             let operands = self.operands_of(launch, target).await?;
             self.observed.get_or_insert_default().push((target.to, operands));
         }

@@ -123,7 +123,8 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn source(&self, slot: Slot) -> Source {
-        let site = (slot != Slot::ONE).then(|| self.sites.name(slot).to_owned());
+        let gradient = self.sites.gradient_slot(slot);
+        let site = (gradient != Slot::ONE).then(|| self.sites.name(gradient).to_owned());
         Source { site, exponent: self.sites.exponent(slot) }
     }
 }

@@ -19,7 +19,8 @@ impl<B: Backend> Trainer<B> {
         let stores = self.settings.probed;
         let prefix = stores.map_or(prefix.clone(), |stores| format!("{}{prefix}", stores.prefix()));
         let distributed = self.distributed_plan();
-        if let Some(index) = self.exec.lookup(trace, purpose, &prefix, distributed) {
+        let scales_forward = purpose != Purpose::Update && self.sites.forward_active();
+        if let Some(index) = self.exec.lookup(trace, purpose, &prefix, distributed, scales_forward) {
             return Ok(index);
         }
         let mut shared = CompileOptions {

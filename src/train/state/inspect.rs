@@ -16,6 +16,31 @@ use pollster::block_on;
 /// Gradient of an intermediate value, with the name of the operator that computed the value.
 pub type Named = (String, Scaled<Tensor>);
 
+/// Returns all forward stores of half values of a training, in their state after the last step. Each has an exponent if
+/// the method gives them one ([`crate::ForwardScaling`]), and counts flushed and overflowed activations.
+///
+/// ```
+/// use gradscale::{Input, Cpu, Parameters, Trainer, forward_sites, nn::{Linear, Module}, optim::Sgd};
+/// let mut parameters = Parameters::seeded(0);
+/// let net = Linear::new(&mut parameters.at("net"), 2, 2);
+/// let method: gradscale::Method = "gs:forward=repeat".parse()?;
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), method)?;
+/// trainer.set_parameter("net.weight", &[1000.0, 0.0, 0.0, 1000.0])?;
+/// // Logits of 1000 and of 10^6.
+/// for (factor, alpha) in [(1.0, 0..=0), (1000.0, -10..=-4)] {
+///     let x = [factor, 0.0, 0.0, factor];
+///     let batch = [Input::f32([2, 2], &x), Input::u8([2], &[0, 0])];
+///     let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels))?;
+///     assert!(trainer.step(gradients)?.skipped.is_none());
+///     let logits = forward_sites(&trainer).find(|site| site.name == "net/forward").expect("a half");
+///     assert!(alpha.contains(&logits.alpha), "{}", logits.alpha);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn forward_sites<B: Backend>(trainer: &Trainer<B>) -> impl Iterator<Item = SiteReport<'_>> {
+    trainer.sites.forward_reports()
+}
+
 impl<B: Backend> Trainer<B> {
     /// Returns the device on which this trainer runs.
     pub const fn device(&self) -> &B {

@@ -9,7 +9,7 @@ mod outputs;
 mod parameters;
 mod prefetch;
 
-pub use inspect::Named;
+pub use inspect::{Named, forward_sites};
 pub use prefetch::{Inputs, Prefetched};
 
 pub(super) use outputs::DeviceOutput;

@@ -39,6 +39,9 @@ impl<B: Backend> Trainer<B> {
     pub(in crate::train) fn prepare(
         &mut self, trace: &Arc<Trace>, loss: &str, mut gradients: Option<Gradients>,
     ) -> Result<PreparedPass, Error<B::Error>> {
+        if gradients.is_none() && self.ranks.micro_batch != MicroBatch::Subsequent && self.sites.forward_active() {
+            self.compile_scaled_programs()?;
+        }
         let slots = self.sites.len();
         let loss = gradients.as_ref().map_or(loss, |gradients| &gradients.loss).to_owned();
         let program = self.program(trace, Purpose::Train { later: gradients.is_some() }, &loss)?;

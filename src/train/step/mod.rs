@@ -7,6 +7,7 @@ mod gradients;
 mod outcome;
 mod pass;
 mod retry;
+mod scale_forward;
 mod update;
 
 pub use gradients::Gradients;

@@ -6,6 +6,7 @@ mod bound;
 mod corners;
 mod f64;
 mod f64_more;
+mod forward;
 mod golden;
 mod gradients;
 mod graph;
