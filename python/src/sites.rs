@@ -8,7 +8,7 @@ use crate::{
     wrong,
 };
 use gradscale::{
-    Cause, Method, Scaling,
+    Cause, ForwardScaling, GradientScaling, Method, Scaling,
     gradscale_core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
     sites::{self, Attempt, Finished, SavedSite, SlotKind},
 };
@@ -49,7 +49,16 @@ fn decides_from_rows(scaling: &Scaling) -> bool {
 }
 
 fn scaling(method: &str) -> PyResult<Scaling> {
-    Ok(method.parse::<Method>().map_err(wrong)?.scaling)
+    let scaling = method.parse::<Method>().map_err(wrong)?.scaling;
+    // Where the default needs the engine, it has no effect here.
+    let is_supported =
+        |forward: ForwardScaling| forward == ForwardScaling::Off || forward == GradientScaling::exact().forward;
+    match &scaling {
+        Scaling::Gradient(gradient) if !is_supported(gradient.forward) => {
+            Err(wrong(format!("{method}: only the engine gives activations exponents; leave out forward")))
+        }
+        Scaling::Gradient(_) | Scaling::Loss(_) => Ok(scaling),
+    }
 }
 
 #[pymethods]

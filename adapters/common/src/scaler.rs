@@ -2,7 +2,7 @@
 
 use crate::Error;
 use gradscale::{
-    Method, Scaling,
+    ForwardScaling, GradientScaling, Method, Scaling,
     gradscale_core::{
         backend::Slot,
         cast::{Round, f16_slice_from_f32, f16_slice_to_f32},
@@ -91,6 +91,14 @@ impl Scaler {
                 return Err(wrong("decides from the operands of products, which an adapter does not see"));
             }
         };
+        let forward = match &parsed.scaling {
+            Scaling::Gradient(gradient) => gradient.forward,
+            Scaling::Loss(_) => ForwardScaling::Off,
+        };
+        // Where the default needs the engine, it has no effect here.
+        if forward != ForwardScaling::Off && forward != GradientScaling::exact().forward {
+            return Err(wrong("only the engine gives activations exponents; leave out forward"));
+        }
         if rounds && parsed != plain {
             return Err(wrong("the model chooses the layers in half here, not the method"));
         }
