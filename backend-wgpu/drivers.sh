@@ -89,7 +89,8 @@ instructions() {
     for family in gfx1100 navi31; do
         if RADV_FORCE_FAMILY=$family "$library" --exact kernel::instructions::a_null_device_is_there >/dev/null 2>&1; then
             RADV_FORCE_FAMILY=$family timed "instructions on RADV's null device" "$library" --nocapture --exact \
-                kernel::instructions::products_stay_within_their_budget_of_instructions
+                kernel::instructions::products_stay_within_their_budget_of_instructions \
+                kernel::instructions::elementwise_loops_stay_within_their_budget_of_instructions
             return
         fi
     done

@@ -58,6 +58,8 @@ pub struct Wgpu {
     placeholders: [Mutex<Option<wgpu::Buffer>>; 3],
     /// Buffer bound after the end of a tensor that is written in windows.
     dummy: Mutex<Option<wgpu::Buffer>>,
+    /// Buffers for later downloads.
+    pub(crate) staging: Mutex<Vec<wgpu::Buffer>>,
     /// Maximum number of bytes of one request for scratch memory since the last call of [`Wgpu::take_peak_scratch_bytes`].
     peak_scratch_bytes: AtomicU64,
     /// Number of dispatches enqueued since the device was opened.
@@ -98,6 +100,7 @@ impl Wgpu {
             intermediates: Mutex::default(),
             placeholders: <[Mutex<_>; 3]>::default(),
             dummy: Mutex::default(),
+            staging: Mutex::default(),
             peak_scratch_bytes: AtomicU64::new(0),
             dispatches: AtomicU64::new(0),
             launches_by_simt: AtomicU64::new(0),

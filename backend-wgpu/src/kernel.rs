@@ -1,6 +1,6 @@
 //! Table of the kernels, and how the WGSL text of each is assembled from files.
 //!
-//! A kernel's text is [`prelude`] (core's numbers as constants, and grid.wgsl), the functions of its tensors, the files that
+//! A kernel's text is [`prelude`] (core's numbers as constants, grid.wgsl and vec8.wgsl), the functions of its tensors, the files that
 //! it includes in order, `operand.wgsl` once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes
 //! `X`, its binding 5, 6, … in order), and its own file. There is no other preprocessing: every file is plain WGSL.
 //!
@@ -63,6 +63,10 @@ pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
 pub(crate) const PARALLEL_REDUCE: &str = include_str!("kernels/parallel_reduce.wgsl");
 pub(crate) const REDUCTION: &str = include_str!("kernels/reduction.wgsl");
 pub(crate) const NORM_GROUPS: &str = include_str!("kernels/norm_groups.wgsl");
+pub(crate) const NORM_SAVED: &str = include_str!("kernels/norm_saved.wgsl");
+pub(crate) const NORM_STATS: &str = include_str!("kernels/norm_stats.wgsl");
+pub(crate) const NORM_MEANS: &str = include_str!("kernels/norm_means.wgsl");
+pub(crate) const NORM_GRAD: &str = include_str!("kernels/norm_grad.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
 pub(crate) const ROI_BOXES: &str = include_str!("kernels/roi_boxes.wgsl");
 pub(crate) const ROI_BINS: &str = include_str!("kernels/roi_bins.wgsl");
@@ -76,6 +80,7 @@ const ENCODE_INTEGERS: &str = include_str!("kernels/encode_integers.wgsl");
 const ENCODE_PACK: &str = include_str!("kernels/encode_pack.wgsl");
 const ENCODE_ROUND: &str = include_str!("kernels/encode_round.wgsl");
 const GRID: &str = include_str!("kernels/grid.wgsl");
+const VEC8: &str = include_str!("kernels/vec8.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
 
 /// Binding of the first operand. Those before are parameters, control, rows, y, partials.
@@ -121,12 +126,14 @@ kernels! {
     ROI_UNPOOL = "roi_unpool" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, ROI_BOXES, ROI_BINS] ("x") Y BOXES READ_POSITIONS;
     REDUCE = "reduce" [HALF, SCALE, LOGARITHM, MATH, REDUCTION, PARALLEL_REDUCE] ("x");
     REDUCE_END = "reduce_end" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, REDUCTION, PARALLEL_REDUCE] () SHARED_Y;
-    NORM_STATS_PARTIAL = "norm_stats_partial" [HALF, NORM_GROUPS, PARALLEL_REDUCE] ("x");
-    NORM_STATS_FINAL = "norm_stats_final" [HALF, SCALE, LOGARITHM, MATH, PARALLEL_REDUCE] ();
-    NORM_INV_STD = "norm_inv_std" [HALF, SCALE, LOGARITHM, MATH] ();
+    NORM_STATS_GROUPS = "norm_stats_groups" [HALF, SCALE, LOGARITHM, MATH, NORM_GROUPS, NORM_SAVED, PARALLEL_REDUCE, NORM_STATS] ("x");
+    NORM_STATS_CHANNELS = "norm_stats_channels" [HALF, SCALE, LOGARITHM, MATH, NORM_GROUPS, NORM_SAVED, PARALLEL_REDUCE, NORM_STATS] ("x");
+    NORM_STATS_FINAL = "norm_stats_final" [HALF, SCALE, LOGARITHM, MATH, NORM_SAVED, PARALLEL_REDUCE] ();
+    NORM_INV_STD = "norm_inv_std" [HALF, SCALE, LOGARITHM, MATH, NORM_SAVED] ();
     NORM = "norm" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, NORM_GROUPS] ("x") Y;
-    NORM_GRAD_PARTIAL = "norm_grad_partial" [HALF, NORM_GROUPS, PARALLEL_REDUCE] ("x", "dy");
-    NORM_GRAD_MEANS = "norm_grad_means" [HALF, SCALE, LOGARITHM, MATH, PARALLEL_REDUCE] ();
+    NORM_GRAD_GROUPS = "norm_grad_groups" [HALF, SCALE, LOGARITHM, MATH, NORM_GROUPS, NORM_SAVED, NORM_MEANS, PARALLEL_REDUCE, NORM_GRAD] ("x", "dy");
+    NORM_GRAD_CHANNELS = "norm_grad_channels" [HALF, SCALE, LOGARITHM, MATH, NORM_GROUPS, NORM_SAVED, NORM_MEANS, PARALLEL_REDUCE, NORM_GRAD] ("x", "dy");
+    NORM_GRAD_MEANS = "norm_grad_means" [HALF, SCALE, LOGARITHM, MATH, NORM_SAVED, NORM_MEANS, PARALLEL_REDUCE] ();
     NORM_VJP = "norm_vjp" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, NORM_GROUPS] ("x", "dy") Y;
     NORM_GRAD_AFFINE = "norm_grad_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, PARALLEL_REDUCE] () SHARED_Y;
     CROSS_ENTROPY_ROWS = "cross_entropy_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") LOSS_OUTPUT;
@@ -149,7 +156,7 @@ pub(crate) fn prelude() -> String {
         writeln!(text, "const {name}: u32 = {value}u;").ok();
     }
     writeln!(text, "const MAX_STEP: i32 = {};", scale::MAX_STEP).ok();
-    text + GRID
+    text + GRID + VEC8
 }
 
 /// Properties of a device, and of the tensors of a launch, that a kernel's text depends on.

@@ -2,7 +2,7 @@
 
 use gradscale_core::ops::GemmShape;
 
-/// Rows or columns up to which the small tile is used, because the others would be at least half empty.
+/// Rows or columns up to which a tile with 16 of them is used, because the others would be at least half empty.
 const SMALL_TILE_MAX: u32 = 32;
 /// Minimum number of workgroups for a larger tile. Below it more, smaller workgroups keep more compute units busy: about
 /// one for each unit of the largest GPUs. An estimate for all devices, not measured.
@@ -14,6 +14,8 @@ const MIN_LARGE_TILES: u64 = 128;
 pub enum ProductTile {
     /// One result for each invocation, for few rows or columns.
     Side16,
+    /// 4×4 results for each invocation, for many rows of few columns, such as the places of an image by its classes.
+    Rows256,
     /// 4×4 results for each invocation.
     Side64,
     /// 8×4 results for each invocation.
@@ -26,13 +28,15 @@ pub enum ProductTile {
 
 impl ProductTile {
     /// All tiles, the largest first.
-    pub const ALL: [Self; 5] = [Self::Side128, Self::Rows128, Self::Columns128, Self::Side64, Self::Side16];
+    pub const ALL: [Self; 6] =
+        [Self::Side128, Self::Rows128, Self::Columns128, Self::Rows256, Self::Side64, Self::Side16];
 
     /// Returns the rows and columns of results.
     #[must_use]
     pub const fn sides(self) -> [u32; 2] {
         match self {
             Self::Side16 => [16, 16],
+            Self::Rows256 => [256, 16],
             Self::Side64 => [64, 64],
             Self::Rows128 => [128, 64],
             Self::Columns128 => [64, 128],
@@ -44,8 +48,26 @@ impl ProductTile {
     pub(crate) const fn depth(self) -> u32 {
         match self {
             Self::Side16 => 64,
+            Self::Rows256 => 4,
             Self::Side64 => 16,
             Self::Rows128 | Self::Columns128 | Self::Side128 => 8,
+        }
+    }
+
+    /// Returns the number of invocations along the columns.
+    pub(crate) const fn lane_columns(self) -> u32 {
+        match self {
+            Self::Rows256 => 4,
+            Self::Side16 | Self::Side64 | Self::Rows128 | Self::Columns128 | Self::Side128 => 16,
+        }
+    }
+
+    /// Returns true if there is a variant for aligned operands. Where memory is the bound, any alignment is as fast, and
+    /// each variant of a kernel takes time to compile.
+    pub(crate) const fn has_aligned_variant(self) -> bool {
+        match self {
+            Self::Side16 | Self::Rows256 => false,
+            Self::Side64 | Self::Rows128 | Self::Columns128 | Self::Side128 => true,
         }
     }
 
@@ -59,13 +81,16 @@ impl ProductTile {
     /// of this shape, those of a batch and of split sums.
     pub(crate) fn choose(shape: GemmShape, copies: u32) -> Self {
         let GemmShape { m, n, .. } = shape;
+        let are_many = |tile: &Self| {
+            tile.counts(shape).into_iter().map(u64::from).product::<u64>() * u64::from(copies) >= MIN_LARGE_TILES
+        };
         if m <= SMALL_TILE_MAX || n <= SMALL_TILE_MAX {
-            return Self::Side16;
+            let is_tall = m >= 256 && n <= SMALL_TILE_MAX && are_many(&Self::Rows256);
+            return if is_tall { Self::Rows256 } else { Self::Side16 };
         }
         let fits = |tile: &Self| {
-            let ([rows, columns], counts) = (tile.sides(), tile.counts(shape));
-            let tiles = counts.into_iter().map(u64::from).product::<u64>() * u64::from(copies);
-            (rows <= 64 || m > 64) && (columns <= 64 || n > 64) && tiles >= MIN_LARGE_TILES
+            let [rows, columns] = tile.sides();
+            (rows <= 64 || m > 64) && (columns <= 64 || n > 64) && are_many(tile)
         };
         let larger = [Self::Side128, Self::Rows128, Self::Columns128];
         larger.into_iter().find(fits).unwrap_or(Self::Side64)
@@ -88,6 +113,9 @@ mod tests {
         // Convolutions with 64 channels: places by outputs, and outputs by taps.
         assert_eq!(choose(2_000_000, 64, 1), ProductTile::Rows128);
         assert_eq!(choose(64, 3136, 8), ProductTile::Columns128);
+        // The classes of a segmentation.
+        assert_eq!(choose(2_000_000, 11, 1), ProductTile::Rows256);
+        assert_eq!(choose(11, 2_000_000, 1), ProductTile::Side16);
     }
 
     #[test]

@@ -12,6 +12,12 @@ use std::sync::{MutexGuard, PoisonError, atomic::Ordering::Relaxed};
 /// Maximum number of launches of a submission: enough to hide its cost, few enough that the device starts early.
 const MAX_LAUNCHES_PER_SUBMIT: usize = 512;
 
+/// Maximum number of bytes of a staging buffer that is kept for the next download, which holds the statistics rows of 800
+/// sites. Whole tensors are downloaded rarely, and their buffers are freed.
+const MAX_KEPT_STAGING_BYTES: u64 = 1 << 20;
+/// Maximum number of staging buffers that are kept: one is read while the next step is submitted.
+const MAX_KEPT_STAGING_BUFFERS: usize = 2;
+
 impl Wgpu {
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,7 +51,7 @@ impl Wgpu {
     /// slice.
     pub(crate) async fn download(&self, parts: &[Bytes<'_>], show: impl FnOnce(&[u8])) -> Result<(), Error> {
         let size = parts.iter().map(|part| part.size).sum();
-        let staging = self.new_buffer(size, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)?;
+        let staging = self.staging_buffer(size)?;
         let launches = core::mem::take(&mut self.pending().launches);
         let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         encode(&launches, &mut encoder);
@@ -56,7 +62,7 @@ impl Wgpu {
         }
         self.queue().submit([encoder.finish()]);
         let (send, mut receive) = oneshot::channel();
-        staging.map_async(wgpu::MapMode::Read, .., move |result| {
+        staging.map_async(wgpu::MapMode::Read, ..size, move |result| {
             // The receiver is gone only after an error that was returned.
             send.send(result).ok();
         });
@@ -70,9 +76,37 @@ impl Wgpu {
             Some(Err(error)) => return Err(Error::Failed(error.to_string())),
             None => return Err(Error::Failed("the device did not answer".into())),
         }
-        let view = staging.get_mapped_range(..).map_err(|error| Error::Failed(error.to_string()))?;
+        let view = staging.get_mapped_range(..size).map_err(|error| Error::Failed(error.to_string()))?;
         show(&view);
+        drop(view);
+        staging.unmap();
+        self.keep_staging_buffer(staging);
         Ok(())
+    }
+
+    /// Returns a buffer of at least `size` bytes for a download: a kept one, because otherwise every step creates and frees
+    /// one, or a new one.
+    fn staging_buffer(&self, size: u64) -> Result<wgpu::Buffer, Error> {
+        let mut kept = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = kept.iter().position(|buffer| buffer.size() >= size) {
+            return Ok(kept.swap_remove(index));
+        }
+        drop(kept);
+        let size = if size <= MAX_KEPT_STAGING_BYTES { size.next_power_of_two() } else { size };
+        self.new_buffer(size, wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST)
+    }
+
+    /// Keeps a buffer for later downloads, in place of the smallest one if there are enough.
+    fn keep_staging_buffer(&self, buffer: wgpu::Buffer) {
+        if buffer.size() > MAX_KEPT_STAGING_BYTES {
+            return;
+        }
+        let mut kept = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(buffer);
+        if kept.len() > MAX_KEPT_STAGING_BUFFERS {
+            kept.sort_by_key(|buffer| core::cmp::Reverse(buffer.size()));
+            kept.truncate(MAX_KEPT_STAGING_BUFFERS);
+        }
     }
 
     /// Runs `work` and returns its launches without submitting them.

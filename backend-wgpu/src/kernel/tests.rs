@@ -39,12 +39,13 @@ fn checked(kernel: &Kernel, options: TextOptions, (value, tile): (f64, ProductTi
         "ROWS" if is_tiled => rows.into(),
         "COLUMNS" if is_tiled => columns.into(),
         "K_TILE" if is_tiled => tile.depth().into(),
+        "LANE_COLUMNS" if is_tiled => tile.lane_columns().into(),
         // Constants that the text computes from these.
         "QUARTERS" => f64::from(tile.depth() / 4),
         "A_VEC4S" => f64::from(rows / 4),
         "B_VEC4S" => f64::from(columns / 4),
-        "ROW_VEC4S" => f64::from(rows / 64),
-        "COLUMN_VEC4S" => f64::from(columns / 64),
+        "ROW_VEC4S" => f64::from(rows * tile.lane_columns() / 1024),
+        "COLUMN_VEC4S" => f64::from(columns / (4 * tile.lane_columns())),
         _ => value,
     };
     let constants = names.map(|name| (name.clone(), value_of(&name))).collect();

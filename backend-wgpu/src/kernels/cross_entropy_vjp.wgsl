@@ -13,9 +13,8 @@ struct Params {
 /// Log-sum-exp and factor of each row of this launch.
 @group(0) @binding(8) var<storage, read> row_factors: array<vec2<f32>>;
 
-/// Returns the gradient of element i of this launch, whose logit is v.
-fn gradient(i: u32, v: f32) -> f32 {
-    let row = i / p.label_params.classes;
+/// Returns the gradient of an element of a row of this launch, whose logit is v.
+fn gradient(row: u32, column: u32, v: f32) -> f32 {
     let label = labels_raw(p.start + row);
     if is_ignored(label) {
         return 0.0;
@@ -24,7 +23,7 @@ fn gradient(i: u32, v: f32) -> f32 {
         return bits_as_float(F32_NAN);
     }
     let n = row_factors[row];
-    return n.y * (exponential(v - n.x) - select(0.0, 1.0, label == i % p.label_params.classes));
+    return n.y * (exponential(v - n.x) - select(0.0, 1.0, label == column));
 }
 
 @compute @workgroup_size(256)
@@ -40,8 +39,19 @@ fn main(
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         let live = elements_in_vec8(o, p.len);
         var v = x_vec8(first + o);
-        for (var j = 0u; j < live; j += 1u) {
-            v[j >> 2u][j & 3u] = gradient(8u * o + j, v[j >> 2u][j & 3u]);
+        var row = 8u * o / p.label_params.classes;
+        var column = 8u * o - row * p.label_params.classes;
+        for (var j = 0u; j < 8u; j += 1u) {
+            var element = 0.0;
+            if j < live {
+                element = gradient(row, column, v[0].x);
+            }
+            v = push_vec8(v, element);
+            column += 1u;
+            if column == p.label_params.classes {
+                column = 0u;
+                row += 1u;
+            }
         }
         store_vec8(e, first + o, v[0], v[1], live);
     }

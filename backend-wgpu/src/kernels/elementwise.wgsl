@@ -17,9 +17,10 @@ fn store_vec8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
     let more = max(live, 4u) - 4u;
     // Words after the last element must not change, so they are read first, as is the first term of a sum. Eight whole
     // results need no read: without it a cast from f32 to half moves 6 bytes per element instead of 8.
+    let is_whole = live == 8u;
     var first = vec4<u32>();
     var second = vec4<u32>();
-    if live < 8u || e.add {
+    if !is_whole || e.add {
         if is_half {
             first = y_get(o);
         } else {
@@ -37,22 +38,27 @@ fn store_vec8(e: Epilogue, o: u32, lo: vec4<f32>, hi: vec4<f32>, live: u32) {
     let a = finish_vec4(e, lo, before[0], min(live, 4u));
     let b = finish_vec4(e, hi, before[1], more);
     if is_half {
-        let fresh = vec4<u32>(
+        var words = vec4<u32>(
             pack_halves(a.x, a.y),
             pack_halves(a.z, a.w),
             pack_halves(b.x, b.y),
             pack_halves(b.z, b.w),
         );
-        var words = select(first, fresh, vec4<bool>(live > 1u, live > 3u, live > 5u, live > 7u));
-        if (live & 1u) == 1u {
-            let c = live >> 1u;
-            words[c] = (first[c] & 0xffff0000u) | (fresh[c] & 0xffffu);
+        if !is_whole {
+            let halves = vec4<u32>(0u, 2u, 4u, 6u);
+            let fresh = select(vec4<u32>(), vec4<u32>(0xffffu), vec4<u32>(live) > halves)
+                | select(vec4<u32>(), vec4<u32>(0xffff0000u), vec4<u32>(live) > halves + vec4<u32>(1u));
+            words = (first & ~fresh) | (words & fresh);
         }
         y_set(o, words);
+    } else if is_whole {
+        y_set(2u * o, a);
+        y_set(2u * o + 1u, b);
     } else {
-        y_set(2u * o, select(first, a, vec4<bool>(live > 0u, live > 1u, live > 2u, live > 3u)));
+        let places = vec4<u32>(0u, 1u, 2u, 3u);
+        y_set(2u * o, select(first, a, places < vec4<u32>(live)));
         if more > 0u {
-            y_set(2u * o + 1u, select(second, b, vec4<bool>(more > 0u, more > 1u, more > 2u, more > 3u)));
+            y_set(2u * o + 1u, select(second, b, places < vec4<u32>(more)));
         }
     }
 }

@@ -21,11 +21,28 @@ fn main(
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
-        for (var j = 0u; j < live; j += 1u) {
-            let i = 8u * o + j;
-            let row = indices_get(i / p.width);
+        var line = 8u * o / p.width;
+        var column = 8u * o - line * p.width;
+        if p.width % 8u == 0u {
+            let row = indices_get(line);
             if row < p.table {
-                v[j >> 2u][j & 3u] = x_at(row * p.width + i % p.width);
+                v = x_vec8((row * p.width + column) / 8u);
+            }
+        } else {
+            for (var j = 0u; j < 8u; j += 1u) {
+                var element = 0.0;
+                if j < live {
+                    let row = indices_get(line);
+                    if row < p.table {
+                        element = x_at(row * p.width + column);
+                    }
+                }
+                v = push_vec8(v, element);
+                column += 1u;
+                if column == p.width {
+                    column = 0u;
+                    line += 1u;
+                }
             }
         }
         store_vec8(e, o, v[0], v[1], live);

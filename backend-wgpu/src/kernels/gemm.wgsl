@@ -13,7 +13,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 
 /// Index of the first vector, how many of its elements are inside the matrix if it is across k, and the distance from there
-/// to the vector that is loaded next. K_TILE is a multiple of 8, so that the distance is one, too.
+/// to the vector that is loaded next. Where ALIGNED is 1, K_TILE is a multiple of 8, so that the distance is one, too.
 var<private> a_index: u32;
 var<private> a_live: u32;
 var<private> a_ahead: u32;

@@ -1,23 +1,17 @@
-// Pass 2 of the gradient of a normalisation: means of u and u · x̂ of each group from partial sums. In batch normalisation a
-// group is a channel, so partial sums are of dy, and the scale is applied here.
+// Numbers of the groups of a normalisation's gradient from partial sums: the means of u and u · x̂.
 
 struct Params {
     reduction: ReduceShape,
-    /// Number of elements of a group.
-    size: u32,
+    means: MeanParams,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(7) var<storage, read> scale: array<f32>;
 @group(0) @binding(8) var<storage, read> partial_totals: array<Total>;
-@group(0) @binding(9) var<storage, read_write> group_stats: array<vec4<f32>>;
 
 alias Total = vec2<f32>;
 
-/// 1 if the gradient must still be multiplied by the scale.
-override SCALED: u32;
-/// 1 if the normalisation subtracts means.
-override CENTERED: u32;
+/// 1 if each channel of all images is a group (batch norm).
+override BATCH: u32;
 
 fn identity() -> Total {
     return vec2<f32>();
@@ -38,13 +32,8 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let s = assign_work(group_number(group, groups), lane);
-    var total = workgroup_reduce(s, lane);
+    let total = workgroup_reduce(s, lane);
     if s.is_live && s.thread == 0u {
-        if SCALED != 0u {
-            total *= scale[s.result];
-        }
-        let size = f32(p.size);
-        group_stats[s.result].z = select(0.0, divide(total.x, size), CENTERED != 0u);
-        group_stats[s.result].w = divide(total.y, size);
+        save_group(s.result, total);
     }
 }

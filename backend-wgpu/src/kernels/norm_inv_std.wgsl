@@ -1,5 +1,4 @@
-// Pass 3 of the statistics of a normalisation: mean and 1/√(variance + eps) of each group, so that elements do not compute
-// them again.
+// Mean and 1/√(variance + eps) of each group from given statistics, so that elements do not compute them again.
 
 struct Params {
     groups: u32,
@@ -18,7 +17,6 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     for (var g = group_number(group, groups) * GROUP + lane; g < p.groups; g += groups.x * groups.y * GROUP) {
-        let inverse = divide(1.0, square_root(saved[p.groups + g] + p.eps));
-        group_stats[g] = vec4<f32>(saved[g], inverse, 0.0, 0.0);
+        group_stats[g] = vec4<f32>(saved[g], inverse_std(saved[p.groups + g], p.eps), 0.0, 0.0);
     }
 }

@@ -150,12 +150,16 @@ fn main(
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
-        for (var j = 0u; j < live; j += 1u) {
-            if SCATTER != 0u {
-                v[j >> 2u][j & 3u] = collect_gradient(8u * o + j);
-            } else {
-                v[j >> 2u][j & 3u] = pool_bin(8u * o + j);
+        for (var j = 0u; j < 8u; j += 1u) {
+            var element = 0.0;
+            if j < live {
+                if SCATTER != 0u {
+                    element = collect_gradient(8u * o + j);
+                } else {
+                    element = pool_bin(8u * o + j);
+                }
             }
+            v = push_vec8(v, element);
         }
         store_vec8(e, o, v[0], v[1], live);
     }

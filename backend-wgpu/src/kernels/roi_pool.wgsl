@@ -43,10 +43,14 @@ fn main(
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         let live = elements_in_vec8(o, p.len);
         var v = array<vec4<f32>, 2>();
-        for (var j = 0u; j < live; j += 1u) {
-            let best = pool_bin(8u * o + j);
-            v[j >> 2u][j & 3u] = best.value;
-            positions_set(8u * o + j, best.position);
+        for (var j = 0u; j < 8u; j += 1u) {
+            var element = 0.0;
+            if j < live {
+                let best = pool_bin(8u * o + j);
+                element = best.value;
+                positions_set(8u * o + j, best.position);
+            }
+            v = push_vec8(v, element);
         }
         store_vec8(e, o, v[0], v[1], live);
     }

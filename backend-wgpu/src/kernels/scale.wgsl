@@ -32,15 +32,20 @@ fn scaled_vec4(x: vec4<u32>, k: i32, live: u32) -> vec4<u32> {
     let is_normal = (min(field, moved) > vec4<i32>(0)) & (max(field, moved) < vec4<i32>(255));
     let is_zero = m == vec4<u32>(0u);
     var s = select(x + vec4<u32>(bitcast<u32>(k) << 23u), x, is_zero);
-    let special = vec4<u32>(!(is_normal | is_zero));
-    if any(special != vec4<u32>(0u)) {
+    let is_special = !(is_normal | is_zero);
+    if any(is_special) {
+        // A place is selected by comparisons, because a dynamic index may move a vector to memory.
         for (var j = 0u; j < live; j += 1u) {
-            if special[j] != 0u {
-                s[j] = scaled_special_bits(x[j], k);
-            }
+            let is_place = vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(j);
+            s = select(s, vec4<u32>(scaled_special_bits(place_of_vec4(x, j), k)), is_place & is_special);
         }
     }
     return s;
+}
+
+/// Returns number j of four.
+fn place_of_vec4(x: vec4<u32>, j: u32) -> u32 {
+    return select(select(x.x, x.y, j == 1u), select(x.z, x.w, j == 3u), j > 1u);
 }
 
 /// Returns the bits of x · 2^k for every x.

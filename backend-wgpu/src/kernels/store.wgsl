@@ -50,6 +50,8 @@ fn epilogue() -> Epilogue {
 /// Statistics of the values that an invocation has stored.
 struct StatsAccumulator {
     count: u32,
+    /// Number of zeros that stand for values that are not there. `zeros`, `small` and `low` count them, too.
+    padding: u32,
     zeros: u32,
     infinite: u32,
     nan: u32,
@@ -84,25 +86,33 @@ fn count_true(flags: vec4<bool>) -> u32 {
 
 /// Observes the first `live` of four stored values, given as bits.
 fn observe_vec4(s: vec4<u32>, detail: u32, live: u32) {
-    let is_live = vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(live);
-    // In place of values that are not there, 1: no count includes it.
-    let m = select(vec4<u32>(0x3f800000u), s & vec4<u32>(F32_MAGNITUDE), is_live);
-    let infinity = vec4<u32>(F32_INFINITY);
-    let is_finite = m < infinity;
+    var m = s & vec4<u32>(F32_MAGNITUDE);
     stats.count += live;
+    if live < 4u {
+        m = select(vec4<u32>(), m, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(live));
+        stats.padding += 4u - live;
+    }
     stats.zeros += count_true(m == vec4<u32>(0u));
-    stats.infinite += count_true(m == infinity);
-    stats.nan += count_true(m > infinity);
     stats.small += count_true(m < vec4<u32>(FLUSH_END));
     stats.low += count_true(m < vec4<u32>(SUBNORMAL_END));
-    stats.large += count_true(m >= vec4<u32>(OVERFLOW_START));
-    let magnitudes = select(vec4<u32>(0u), m, is_finite & is_live);
-    stats.amax = max(stats.amax, max(max(magnitudes.x, magnitudes.y), max(magnitudes.z, magnitudes.w)));
+    // Values that overflow are rare, so that the others do not pay for their counts.
+    if largest_of_vec4(m) >= OVERFLOW_START {
+        let infinity = vec4<u32>(F32_INFINITY);
+        stats.large += count_true(m >= vec4<u32>(OVERFLOW_START));
+        stats.infinite += count_true(m == infinity);
+        stats.nan += count_true(m > infinity);
+        m = select(vec4<u32>(), m, m < infinity);
+    }
+    stats.amax = max(stats.amax, largest_of_vec4(m));
     if detail >= DETAIL_FULL {
         for (var j = 0u; j < live; j += 1u) {
-            observe_magnitude(s[j], magnitudes[j], detail);
+            observe_magnitude(place_of_vec4(s, j), place_of_vec4(m, j), detail);
         }
     }
+}
+
+fn largest_of_vec4(m: vec4<u32>) -> u32 {
+    return max(max(m.x, m.y), max(m.z, m.w));
 }
 
 /// Observes the binade of a finite value, and its moments if they are requested; `m` is 0 for any other value.
@@ -144,7 +154,7 @@ fn end_store(lane: u32, group: u32) {
         return;
     }
     merge_count(lane, 0u, stats.count);
-    merge_count(lane, 1u, stats.zeros);
+    merge_count(lane, 1u, stats.zeros - stats.padding);
     merge_count(lane, 2u, stats.infinite);
     merge_count(lane, 3u, stats.nan);
     merge_count(lane, 4u, stats.small - stats.zeros);

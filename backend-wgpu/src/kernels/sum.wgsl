@@ -12,6 +12,15 @@ struct Params {
 
 override TERMS: u32;
 
+/// Returns eight sums, of which `live` are needed, with the next terms added, which are multiplied by 2^step.
+fn add_scaled(sums: array<vec4<f32>, 2>, terms: array<vec4<f32>, 2>, step: i32, live: u32) -> array<vec4<f32>, 2> {
+    let count = min(live, 4u);
+    return array<vec4<f32>, 2>(
+        sums[0] + bitcast<vec4<f32>>(scaled_vec4(bitcast<vec4<u32>>(terms[0]), step, count)),
+        sums[1] + bitcast<vec4<f32>>(scaled_vec4(bitcast<vec4<u32>>(terms[1]), step, count)),
+    );
+}
+
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -22,31 +31,25 @@ fn main(
     begin_store(lane);
     let e = epilogue();
     let to = exponent(p.store.site);
-    var steps = vec4<i32>();
-    for (var j = 0u; j < TERMS; j += 1u) {
-        steps[j] = exponent_step(exponent(p.slots[j]), to);
-    }
+    let steps = vec4<i32>(
+        exponent_step(exponent(p.slots.x), to),
+        exponent_step(exponent(p.slots.y), to),
+        exponent_step(exponent(p.slots.z), to),
+        exponent_step(exponent(p.slots.w), to),
+    );
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
-        var terms = array<array<vec4<f32>, 2>, 4>();
-        terms[0] = a_vec8(o);
+        let live = elements_in_vec8(o, p.len);
+        var v = add_scaled(array<vec4<f32>, 2>(), a_vec8(o), steps.x, live);
         if TERMS > 1u {
-            terms[1] = b_vec8(o);
+            v = add_scaled(v, b_vec8(o), steps.y, live);
         }
         if TERMS > 2u {
-            terms[2] = c_vec8(o);
+            v = add_scaled(v, c_vec8(o), steps.z, live);
         }
         if TERMS > 3u {
-            terms[3] = d_vec8(o);
+            v = add_scaled(v, d_vec8(o), steps.w, live);
         }
-        var v = array<vec4<f32>, 2>();
-        for (var j = 0u; j < 8u; j += 1u) {
-            var sum = 0.0;
-            for (var t = 0u; t < TERMS; t += 1u) {
-                sum += bits_as_float(scaled_bits(bitcast<u32>(terms[t][j >> 2u][j & 3u]), steps[t]));
-            }
-            v[j >> 2u][j & 3u] = sum;
-        }
-        store_vec8(e, o, v[0], v[1], elements_in_vec8(o, p.len));
+        store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);
 }

@@ -1,4 +1,4 @@
-// Tiled GEMM for matrices and convolutions. A workgroup of 16×16 invocations computes ROWS×COLUMNS results in f32, in the
+// Tiled GEMM for matrices and convolutions. A workgroup of 256 invocations computes ROWS×COLUMNS results in f32, in the
 // order of k: 8×8, 8×4, 4×8 or 4×4 results for each invocation, or one for the tile of 16×16. Tiles of both operands,
 // K_TILE deep, are in workgroup memory, and the next ones are loaded while these are multiplied. Every tile adds the same
 // terms in the same order, so the choice of a tile changes no bit.
@@ -22,18 +22,19 @@ override B_K_CONTIGUOUS: u32;
 /// 1 if every vector of four neighbours starts at a multiple of four elements, and sums have whole tiles.
 override ALIGNED: u32;
 
-/// Results of a workgroup: 16×16, or 64 or 128 in each direction; and the depth of its tiles.
+/// Results of a workgroup: 16×16, 256×16, or 64 or 128 in each direction; and the depth of its tiles.
 override ROWS: u32;
 override COLUMNS: u32;
 override K_TILE: u32;
-const SIDE: u32 = 16u;
+/// Invocations along the columns of a tile: 4 if it has 256 rows, else 16.
+override LANE_COLUMNS: u32;
 /// 4-wide vectors along k, along the rows and along the columns of a tile.
 override QUARTERS: u32 = K_TILE / 4u;
 override A_VEC4S: u32 = ROWS / 4u;
 override B_VEC4S: u32 = COLUMNS / 4u;
 /// 4-wide vectors of results of an invocation in each direction: 0 for one result.
-override ROW_VEC4S: u32 = ROWS / 64u;
-override COLUMN_VEC4S: u32 = COLUMNS / 64u;
+override ROW_VEC4S: u32 = ROWS * LANE_COLUMNS / 1024u;
+override COLUMN_VEC4S: u32 = COLUMNS / (4u * LANE_COLUMNS);
 
 var<workgroup> tile_a: array<vec4<f32>, 256>;
 var<workgroup> tile_b: array<vec4<f32>, 256>;
@@ -127,11 +128,11 @@ fn multiply_quarter(a_at: u32, b_at: u32) {
     let b0 = columns_of_tile(b_at);
     var b1 = mat4x4<f32>();
     if COLUMN_VEC4S == 2u {
-        b1 = columns_of_tile(b_at + SIDE * select(1u, QUARTERS, B_K_CONTIGUOUS != 0u));
+        b1 = columns_of_tile(b_at + LANE_COLUMNS * select(1u, QUARTERS, B_K_CONTIGUOUS != 0u));
     }
     add_block(0u, a_at, b0, b1);
     if ROW_VEC4S == 2u {
-        add_block(1u, a_at + SIDE * select(1u, QUARTERS, A_K_CONTIGUOUS != 0u), b0, b1);
+        add_block(1u, a_at + LANE_COLUMNS * select(1u, QUARTERS, A_K_CONTIGUOUS != 0u), b0, b1);
     }
 }
 
@@ -197,27 +198,51 @@ fn multiply_tiles(lane: u32, number_of_group: u32) {
         start_a(z, tile_m * ROWS + a_position.x, start, a_position.y);
         start_b(z, tile_n * COLUMNS + b_position.x, start, b_position.y);
         let a_reads = vec4<u32>(
-            read_place(lane / SIDE, 0u, A_VEC4S, A_K_CONTIGUOUS),
-            read_place(lane / SIDE, 1u, A_VEC4S, A_K_CONTIGUOUS),
-            read_place(lane / SIDE, 2u, A_VEC4S, A_K_CONTIGUOUS),
-            read_place(lane / SIDE, 3u, A_VEC4S, A_K_CONTIGUOUS),
+            read_place(lane / LANE_COLUMNS, 0u, A_VEC4S, A_K_CONTIGUOUS),
+            read_place(lane / LANE_COLUMNS, 1u, A_VEC4S, A_K_CONTIGUOUS),
+            read_place(lane / LANE_COLUMNS, 2u, A_VEC4S, A_K_CONTIGUOUS),
+            read_place(lane / LANE_COLUMNS, 3u, A_VEC4S, A_K_CONTIGUOUS),
         );
         let b_reads = vec4<u32>(
-            read_place(lane % SIDE, 0u, B_VEC4S, B_K_CONTIGUOUS),
-            read_place(lane % SIDE, 1u, B_VEC4S, B_K_CONTIGUOUS),
-            read_place(lane % SIDE, 2u, B_VEC4S, B_K_CONTIGUOUS),
-            read_place(lane % SIDE, 3u, B_VEC4S, B_K_CONTIGUOUS),
+            read_place(lane % LANE_COLUMNS, 0u, B_VEC4S, B_K_CONTIGUOUS),
+            read_place(lane % LANE_COLUMNS, 1u, B_VEC4S, B_K_CONTIGUOUS),
+            read_place(lane % LANE_COLUMNS, 2u, B_VEC4S, B_K_CONTIGUOUS),
+            read_place(lane % LANE_COLUMNS, 3u, B_VEC4S, B_K_CONTIGUOUS),
         );
-        var a = vec4<f32>();
-        var b = vec4<f32>();
-        // Invocations without a place in the tile load, too, where all vectors are whole: a condition would take longer.
-        if start + a_position.y < end && (ALIGNED != 0u || loads_a) {
-            a = load_a(start + a_position.y, end);
-        }
-        if start + b_position.y < end && (ALIGNED != 0u || loads_b) {
-            b = load_b(start + b_position.y, end);
-        }
-        for (var k = start; k < end; k += K_TILE) {
+        // Each step loads a tile while the one before is multiplied. Loads are in the text once, because every copy is
+        // compiled and takes its place in the instruction cache.
+        var k = start;
+        loop {
+            var a = vec4<f32>();
+            var b = vec4<f32>();
+            // Invocations without a place in the tile load, too, where all vectors are whole: a condition would take longer.
+            if k < end && (ALIGNED != 0u || (loads_a && k + a_position.y < end)) {
+                a = load_a(k + a_position.y, end);
+            }
+            if k < end && (ALIGNED != 0u || (loads_b && k + b_position.y < end)) {
+                b = load_b(k + b_position.y, end);
+            }
+            if k != start {
+                if ROW_VEC4S == 0u {
+                    for (var quarter = 0u; quarter < QUARTERS; quarter += 1u) {
+                        let u = line_of_a(lane / LANE_COLUMNS, quarter);
+                        let v = line_of_b(lane % LANE_COLUMNS, quarter);
+                        sums[0][0].x = (((sums[0][0].x + u.x * v.x) + u.y * v.y) + u.z * v.z) + u.w * v.w;
+                    }
+                } else {
+                    multiply_quarter(a_reads.x, b_reads.x);
+                    if QUARTERS > 1u {
+                        multiply_quarter(a_reads.y, b_reads.y);
+                    }
+                    if QUARTERS == 4u {
+                        multiply_quarter(a_reads.z, b_reads.z);
+                        multiply_quarter(a_reads.w, b_reads.w);
+                    }
+                }
+            }
+            if k >= end {
+                break;
+            }
             workgroupBarrier();
             if loads_a {
                 tile_a[a_place] = a;
@@ -228,35 +253,7 @@ fn multiply_tiles(lane: u32, number_of_group: u32) {
             workgroupBarrier();
             advance_a();
             advance_b();
-            if ALIGNED != 0u {
-                if k + K_TILE < end {
-                    a = load_a(k + K_TILE + a_position.y, end);
-                    b = load_b(k + K_TILE + b_position.y, end);
-                }
-            } else {
-                a = vec4<f32>();
-                b = vec4<f32>();
-                if loads_a && k + K_TILE + a_position.y < end {
-                    a = load_a(k + K_TILE + a_position.y, end);
-                }
-                if loads_b && k + K_TILE + b_position.y < end {
-                    b = load_b(k + K_TILE + b_position.y, end);
-                }
-            }
-            if ROW_VEC4S == 0u {
-                for (var quarter = 0u; quarter < QUARTERS; quarter += 1u) {
-                    let u = line_of_a(lane / SIDE, quarter);
-                    let v = line_of_b(lane % SIDE, quarter);
-                    sums[0][0].x = (((sums[0][0].x + u.x * v.x) + u.y * v.y) + u.z * v.z) + u.w * v.w;
-                }
-            } else {
-                multiply_quarter(a_reads.x, b_reads.x);
-                multiply_quarter(a_reads.y, b_reads.y);
-                if QUARTERS == 4u {
-                    multiply_quarter(a_reads.z, b_reads.z);
-                    multiply_quarter(a_reads.w, b_reads.w);
-                }
-            }
+            k += K_TILE;
         }
         store_sums(e, lane, split, z, tile_m * ROWS, tile_n * COLUMNS);
     }
@@ -267,9 +264,9 @@ fn multiply_tiles(lane: u32, number_of_group: u32) {
 /// place of the first, because 16 copies of the epilogue were 59 KB of code.
 fn store_sums(e: Epilogue, lane: u32, split: u32, z: u32, row: u32, column: u32) {
     if ROW_VEC4S == 0u {
-        let c = column + lane % SIDE;
+        let c = column + lane % LANE_COLUMNS;
         if c < p.output.n {
-            store_row(e, split, z, row + lane / SIDE, c, sums[0][0], 1u);
+            store_row(e, split, z, row + lane / LANE_COLUMNS, c, sums[0][0], 1u);
         }
         return;
     }
@@ -277,8 +274,8 @@ fn store_sums(e: Epilogue, lane: u32, split: u32, z: u32, row: u32, column: u32)
         let block = j / 4u;
         // The lowest bit of the block is its column, if there are two.
         let shift = COLUMN_VEC4S / 2u;
-        let r = row + 4u * (lane / SIDE) + 64u * (block >> shift) + j % 4u;
-        let c = column + 4u * (lane % SIDE) + 64u * (block & ((1u << shift) - 1u));
+        let r = row + 4u * (lane / LANE_COLUMNS) + 64u * (block >> shift) + j % 4u;
+        let c = column + 4u * (lane % LANE_COLUMNS) + 64u * (block & ((1u << shift) - 1u));
         if c < p.output.n {
             store_row(e, split, z, r, c, sums[0][0], min(p.output.n - c, 4u));
         }

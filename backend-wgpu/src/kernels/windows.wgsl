@@ -17,6 +17,8 @@ struct Params {
 
 /// Kind of pooling: 0 for the maximum, 1 for the mean.
 override AVERAGE: u32;
+/// 1 if channels come in eights, which share their windows.
+override EIGHTS: u32;
 
 /// Returns (image, row, column, channel) of element i of a tensor of this height and width.
 fn coordinates(i: u32, size: vec2<u32>) -> vec4<u32> {

@@ -39,6 +39,16 @@ impl ParallelReduce {
         Self { results, len, threads, parts, contiguous_terms }
     }
 
+    /// Returns true if one workgroup adds all terms of a result, so that there are no partial sums.
+    pub fn is_whole(&self) -> bool {
+        self.parts == 1
+    }
+
+    /// Returns the division with another number of results: for the second pass if a result of the first one is a vector.
+    pub fn with_results(self, results: u32) -> Self {
+        Self { results, ..self }
+    }
+
     /// Returns the division of the second pass, which adds the partial sums of each result.
     pub fn final_pass(&self) -> Self {
         let threads = self.parts.min(MAX_FINAL_THREADS).next_power_of_two();

@@ -17,6 +17,11 @@ fn params(p: &Pool, len: u32) -> [u32; 12] {
     [height, width, out_height, out_width, r, s, down, right, above, left, channels, len]
 }
 
+/// Returns true if channels come in eights, which share their windows.
+fn has_eights(p: &Pool) -> bool {
+    p.x()[3].is_multiple_of(8)
+}
+
 fn len(shape: [u32; 4]) -> u32 {
     shape.iter().product()
 }
@@ -32,6 +37,8 @@ impl Wgpu {
         let call = KernelLaunch::new(&kernel::POOL)
             .constant("AVERAGE", u32::from(p.op() == PoolOp::Average))
             .constant("OFFSETS", u32::from(at.is_some() && p.op() == PoolOp::Max))
+            .constant("EIGHTS", has_eights(p).into())
+            .constant("TWO_BY_TWO", u32::from(has_eights(p) && p.window() == [2, 2]))
             .params(params(p, len))
             .operand(x)
             .part(6, offsets);
@@ -52,6 +59,7 @@ impl Wgpu {
         }
         let call = KernelLaunch::new(&kernel::UNPOOL)
             .constant("AVERAGE", average.into())
+            .constant("EIGHTS", (has_eights(p) && !average).into())
             .constant("SCATTER", u32::from(way == GatherScatter::Scatter))
             .params(params(p, len))
             .operand(x)

@@ -85,8 +85,7 @@ impl Wgpu {
         let splits = k.div_ceil(split_len).max(1);
         let tile = self.product_tile.unwrap_or_else(|| ProductTile::choose(p.shape, p.batch * splits));
         let ([rows, columns], [tiles_m, tiles_n]) = (tile.sides(), tile.counts(p.shape));
-        // Small tiles take any alignment, because each variant of a kernel takes time to compile.
-        let aligned = p.aligned && k.is_multiple_of(tile.depth()) && tile != ProductTile::Side16;
+        let aligned = p.aligned && k.is_multiple_of(tile.depth()) && tile.has_aligned_variant();
         let bias = bias_type(p.bias);
         let output = [m, n, k, p.batch, p.stride, p.ldy, p.bias_stride, bias, split_len, splits, tiles_m, tiles_n];
         let bytes =
@@ -97,6 +96,7 @@ impl Wgpu {
             .constant("ROWS", rows)
             .constant("COLUMNS", columns)
             .constant("K_TILE", tile.depth())
+            .constant("LANE_COLUMNS", tile.lane_columns())
             .constant("ALIGNED", aligned.into())
             .constant("A_K_CONTIGUOUS", p.k_contiguous[0].into())
             .constant("B_K_CONTIGUOUS", p.k_contiguous[1].into())

@@ -20,6 +20,18 @@ impl LoopCounts {
     /// Returns the counts of the loop with the most multiply-adds: from a label to the last branch back to it. Loops inside
     /// it count once.
     pub fn of_main_loop(assembly: &str) -> Option<Self> {
+        let loops = Self::of_loops(assembly).into_iter();
+        loops
+            .max_by_key(|counts| (counts.multiply_adds, Reverse(counts.instructions)))
+            .filter(|counts| counts.multiply_adds > 0)
+    }
+
+    /// Returns the counts of the loop with the most instructions.
+    pub fn of_longest_loop(assembly: &str) -> Option<Self> {
+        Self::of_loops(assembly).into_iter().max_by_key(|counts| counts.instructions)
+    }
+
+    fn of_loops(assembly: &str) -> Vec<Self> {
         let lines: Vec<&str> = assembly.lines().map(str::trim).collect();
         let mut labels = HashMap::new();
         let mut loops = Vec::new();
@@ -37,10 +49,7 @@ impl LoopCounts {
         // one that has all multiply-adds.
         let is_whole =
             |&&(start, end): &&(usize, usize)| !loops.iter().any(|&(other, last)| start == other && end < last);
-        let whole = loops.iter().filter(is_whole).map(|&(start, end)| Self::of_lines(&lines[start..=end]));
-        whole
-            .max_by_key(|counts| (counts.multiply_adds, Reverse(counts.instructions)))
-            .filter(|counts| counts.multiply_adds > 0)
+        loops.iter().filter(is_whole).map(|&(start, end)| Self::of_lines(&lines[start..=end])).collect()
     }
 
     fn of_lines(lines: &[&str]) -> Self {
@@ -68,5 +77,6 @@ fn instructions_are_counted_in_the_loop_with_most_multiply_adds() {
         \tds_load_b128 v[0:3], v4 ; 00\n\ts_waitcnt lgkmcnt(0) ; 00\n\tv_fmac_f32_e32 v0, v1, v2 ; 00\n\
         \tv_dual_fmac_f32 v0, v1, v2 :: v_dual_fmac_f32 v3, v4, v5 ; 00\n\ts_branch BB2 ; 00\n\ts_endpgm ; 00\n";
     assert_eq!(LoopCounts::of_main_loop(text), Some(LoopCounts { instructions: 4, multiply_adds: 3 }));
+    assert_eq!(LoopCounts::of_longest_loop(text), Some(LoopCounts { instructions: 4, multiply_adds: 3 }));
     assert_eq!(LoopCounts::of_main_loop("BB0:\n\tv_mov_b32 v0, 1\n\ts_branch BB0"), None);
 }
