@@ -61,6 +61,7 @@ fn adapters(text: &mut String) {
         }
         let described = gradscale::Wgpu::open(adapter, false).and_then(|device| {
             products(&device, text);
+            write_property(text, "conversions", &device.conversions().to_string());
             describe(&device, text)
         });
         if let Err(error) = described {
