@@ -3,7 +3,7 @@ import { digits, histogram, losses, scales } from "./charts.js";
 import { METHODS, TESTED, exponents, percent, scale, spoken } from "./methods.js";
 import { copied, numbers } from "./numbers.js";
 import { pad } from "./pad.js";
-import { Training, Trouble, device, lacks } from "./training.js";
+import { Training, Trouble, device, lacks, speed } from "./training.js";
 import { verdict } from "./verdict.js";
 
 const SIDE = 16;
@@ -73,6 +73,11 @@ async function begin() {
   state.samples = images;
   // Each has a worker, which is one thread.
   state.device = ready[0].device.replace(", 1 threads", "");
+  if (state.on === "webgpu") {
+    const reached = (state.speed ??= await speed(all[0].training));
+    if (state.all !== all) return false;
+    state.device += `, ${Number(reached.toPrecision(3))} GFLOP/s in FP16 products`;
+  }
   $("status").textContent = `Ready: ${state.device}`;
   for (const id of ["run", "anew", "magnitude", "broken", "among", "copy"]) $(id).disabled = false;
   draw();

@@ -28,6 +28,22 @@ export async function device(wanted) {
   }
 }
 
+/** Returns the speed of a training's device in FP16 products, in GFLOP/s. */
+export async function speed(training) {
+  const measured = async (size, count) => {
+    const start = performance.now();
+    await training.ask({ ask: "multiply", size, count });
+    return (2 * size ** 3 * count) / ((performance.now() - start) * 1e6);
+  };
+  // The first product of a size compiles its kernel.
+  await measured(256, 1);
+  const small = await measured(256, 4);
+  // A slow device would take seconds for a larger product.
+  if (small < 20) return small;
+  await measured(1024, 1);
+  return Math.max(small, await measured(1024, 16));
+}
+
 /** A worker that trains by one method. */
 export class Training {
   #worker;

@@ -5,6 +5,7 @@
 
 pub mod digits;
 pub mod message;
+pub mod speed;
 pub mod training;
 
 #[cfg(all(target_arch = "wasm32", not(feature = "webgpu")))]

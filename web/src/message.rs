@@ -32,6 +32,13 @@ pub enum Request {
     },
     /// Evaluates the network on a test set of digits.
     Score,
+    /// Computes matrix products of halves, and waits for them: the page measures the time.
+    Multiply {
+        /// Rows and columns of both operands.
+        size: u32,
+        /// Number of products.
+        count: u32,
+    },
     /// Classifies a digit that a visitor has drawn.
     Classify {
         /// Strokes of the drawing, in any unit of length.
@@ -67,6 +74,8 @@ pub enum Answer {
         /// Share of the test digits that are classified correctly.
         right: f64,
     },
+    /// Answer to [`Request::Multiply`].
+    Multiplied,
     /// Answer to [`Request::Classify`]: probabilities and image.
     Class {
         /// Probability of each of the ten digits.

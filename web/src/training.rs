@@ -3,6 +3,7 @@
 use crate::{
     digits::{self, PEN, PIXELS},
     message::{Answer, BINS, FIRST_BIN_EXPONENT, Report, Request, Site},
+    speed,
 };
 use gradscale::{
     Input, InputType, Method, Observation, Parameters, Program, ProgramKind, SiteReport, Trainer, TrainerOptions,
@@ -58,6 +59,7 @@ pub struct Training<B: Backend> {
 impl<B: Backend> Training<B>
 where
     gradscale::Error<B::Error>: std::error::Error + 'static,
+    B::Error: std::error::Error + 'static,
 {
     /// Starts a training of a new network with the given method.
     ///
@@ -119,6 +121,10 @@ where
                 Ok(Answer::Ready { device: self.device() })
             }
             Request::Score => self.score().await.map(|right| Answer::Score { right }),
+            Request::Multiply { size, count } => {
+                speed::multiply(self.trainer.device(), size, count).await?;
+                Ok(Answer::Multiplied)
+            }
             Request::Classify { strokes } => {
                 let image = digits::image(&strokes, PEN);
                 let batch = [Input::f32([1, PIXELS], &image)];

@@ -29,6 +29,12 @@ try {
   assert.deepEqual(small.scales, plain.scales.map((scale) => scale + 35));
   const beside = await trained("wasm", 0);
   assert.match(beside.device, /CPU/);
+  const gflops = await browser.value(`import("/training.js").then(async ({ Training, speed }) => {
+    const training = new Training("gs");
+    await training.ask({ ask: "open", method: "gs", seed: 1, magnitude: 0, device: "webgpu" });
+    return speed(training).finally(() => training.end());
+  })`);
+  assert.ok(gflops > 0 && Number.isFinite(gflops), `${gflops} GFLOP/s`);
   assert(Math.abs(beside.loss - plain.loss) < 0.02, `${beside.loss} beside ${plain.loss}`);
   const chosen = await browser.value(`import("/training.js").then(({ device }) => Promise.all([device("webgpu"), device("wasm")]))`);
   assert.deepEqual(chosen, ["webgpu", "wasm"]);

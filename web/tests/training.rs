@@ -77,6 +77,10 @@ fn what_makes_no_sense_is_an_error() {
     assert!(open("gz", 0).unwrap_err().to_string().contains("method gz: unknown"));
     assert!(open("gs", -61).unwrap_err().to_string().contains("2^-61 is out of range"));
     let mut training = open("fp16", 0).unwrap();
+    // The results of a product are compared with its size.
+    assert!(pollster::block_on(training.answer(Request::Multiply { size: 64, count: 2 })).is_ok());
+    let many = pollster::block_on(training.answer(Request::Multiply { size: 4097, count: 1 })).unwrap_err();
+    assert!(many.to_string().contains("of 1 to 4096"), "{many}");
     // A refused request changes nothing.
     assert!(pollster::block_on(training.answer(Request::Magnitude { magnitude: 99 })).is_err());
     let Answer::Steps(report) = pollster::block_on(training.answer(Request::Steps { count: 1 })).unwrap() else {
