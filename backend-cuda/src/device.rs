@@ -25,15 +25,21 @@ use std::{
     },
 };
 
+/// Default maximum of bytes of a copy of the rows of a product. An image of 3 channels in SegNet's batch takes as many (12 ×
+/// 360 × 480 pixels of 8 halves), and half of an H100's L2 holds them.
+const MAX_COPY_BYTES: u64 = 32 << 20;
+
 /// Device of the CUDA backend: an NVIDIA GPU with its workspaces.
 #[derive(Debug)]
 pub struct Cuda {
     pub(crate) gpu: Arc<Gpu>,
     workspace: Mutex<WorkspacePool>,
     warpgroups: bool,
-    /// Result of each module's self-test on this device; an error describes the first difference.
-    pub(crate) self_test_results: Mutex<HashMap<&'static str, Result<(), String>>>,
+    /// Result of each self-test on this device, by name; an error describes the first difference.
+    pub(crate) self_test_results: Mutex<HashMap<String, Result<(), String>>>,
     recording: AtomicBool,
+    /// Maximum number of bytes of a copy of the rows of a product.
+    max_copy_bytes: u64,
     /// Connection to the devices of other ranks, once joined.
     pub(crate) connection: Mutex<Option<RankConnection>>,
     pub(crate) nccl: bool,
@@ -75,6 +81,7 @@ impl Cuda {
             warpgroups,
             self_test_results: Mutex::default(),
             recording: AtomicBool::new(false),
+            max_copy_bytes: MAX_COPY_BYTES,
             connection: Mutex::default(),
             nccl: true,
         }
@@ -84,6 +91,13 @@ impl Cuda {
     #[must_use]
     pub fn without_warpgroups(self) -> Self {
         Self { warpgroups: false, ..self }
+    }
+
+    /// Limits the scratch memory for copies of operands that are not aligned. A larger operand is copied in bands of
+    /// rows, one after another, or one row of tiles or one image at a time.
+    #[must_use]
+    pub fn with_max_copy_bytes(self, max_copy_bytes: u64) -> Self {
+        Self { max_copy_bytes, ..self }
     }
 
     /// Disables NCCL, which is used by default if all ranks have it. Gradients are then sent through host memory, with
@@ -96,9 +110,9 @@ impl Cuda {
     /// Returns the self-test results of the architecture-specific modules used so far. A module that failed is replaced
     /// by another.
     #[must_use]
-    pub fn self_test_results(&self) -> BTreeMap<&'static str, Result<(), String>> {
+    pub fn self_test_results(&self) -> BTreeMap<String, Result<(), String>> {
         let self_test_results = self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner);
-        self_test_results.iter().map(|(&name, proof)| (name, proof.clone())).collect()
+        self_test_results.iter().map(|(name, proof)| (name.clone(), proof.clone())).collect()
     }
 
     /// Returns true while launches are recorded instead of run.
@@ -109,6 +123,11 @@ impl Cuda {
     /// Returns true if matrix products use warpgroup instructions (compute capability 9.0).
     pub(crate) const fn has_warpgroups(&self) -> bool {
         self.warpgroups
+    }
+
+    /// Returns the maximum number of bytes of a copy of the rows of a product.
+    pub(crate) const fn max_copy_bytes(&self) -> u64 {
+        self.max_copy_bytes
     }
 
     /// Returns the GPU of the device, with its stream and loaded kernels.

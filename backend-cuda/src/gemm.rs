@@ -7,7 +7,7 @@ use crate::{
     kernel_selection::{KernelConfig, SplitKConstraints},
     kernels::SPLIT_K_REDUCE,
     memory::Memory,
-    self_test,
+    self_test::{self, TestShape},
     store::StoreParams,
     workspace::{WorkspaceKind, split_k_workspace_bytes},
 };
@@ -20,18 +20,18 @@ use gradscale_core::{
 /// Parameters of the kernels for matrix products: `Product` of `implicit_gemm.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct GemmParams {
+pub(crate) struct GemmParams {
     y: StoreParams,
     a: u64,
     b: u64,
     bias: u64,
-    partials: u64,
+    pub partials: u64,
     kinds: [u32; 3],
     m: u32,
     n: u32,
     k: u32,
     batch: u32,
-    splits: u32,
+    pub splits: u32,
     split_len: u32,
     ldy: u32,
     y_stride: u32,
@@ -39,10 +39,12 @@ struct GemmParams {
     strides: OperandStrides,
     conv: ConvParams,
     vectorized: u32,
+    y_start: u32,
+    pixel_steps: [u32; 3],
     unused: u32,
 }
 
-const _: () = assert!(size_of::<GemmParams>() == size_of::<StoreParams>() + 4 * 8 + 36 * 4);
+const _: () = assert!(size_of::<GemmParams>() == size_of::<StoreParams>() + 4 * 8 + 40 * 4);
 
 /// Parameters of the kernels that load operands by TMA: `TmaProduct` of `tma.cuh`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -50,15 +52,15 @@ const _: () = assert!(size_of::<GemmParams>() == size_of::<StoreParams>() + 4 * 
 struct TmaGemmParams {
     tensor_maps: [TensorMap; 2],
     gemm: GemmParams,
-    unused: [u32; 2],
+    unused: [u32; 14],
 }
 
-const _: () = assert!(size_of::<TmaGemmParams>() == 2 * 128 + size_of::<GemmParams>() + 8);
+const _: () = assert!(size_of::<TmaGemmParams>() == 2 * 128 + size_of::<GemmParams>() + 56);
 
 /// Operands of a matrix product: addresses and types.
 pub(crate) struct Operands {
     pub at: [u64; 2],
-    types: [DType; 2],
+    pub types: [DType; 2],
 }
 
 impl Operands {
@@ -69,6 +71,11 @@ impl Operands {
             types: [a.dtype(), b.dtype()],
         }
     }
+
+    /// Returns true if both operands are f16.
+    pub fn are_halves(&self) -> bool {
+        self.types == [DType::F16; 2]
+    }
 }
 
 impl Cuda {
@@ -76,7 +83,11 @@ impl Cuda {
         &self, p: &Gemm, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
     ) -> Result<(), Error> {
         let problem = GemmProblem::gemm(p);
-        self.launch_problem(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
+        let operands = Operands::from_problem(&problem, a, b);
+        if !problem.is_vectorizable && operands.are_halves() && self.is_copied_gemm_faster(p) {
+            return self.run_copied_gemm(p, &operands, bias, y);
+        }
+        self.launch_problem(&problem, &operands, bias, y, None)
     }
 
     pub(crate) fn run_conv(
@@ -84,11 +95,12 @@ impl Cuda {
     ) -> Result<(), Error> {
         // a is the operand that has the rows of the result.
         let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
-        if self.run_channel_padded(p, pass, [a, b], bias, y)? {
-            return Ok(());
-        }
         let problem = GemmProblem::conv(p, pass);
-        self.launch_problem(&problem, &Operands::from_problem(&problem, a, b), bias, y, None)
+        let operands = Operands::from_problem(&problem, a, b);
+        if let Some(copies) = self.conv_copies(p, pass, operands.types) {
+            return self.run_copied_conv(p, pass, &copies, &operands, bias, y);
+        }
+        self.launch_problem(&problem, &operands, bias, y, None)
     }
 
     /// Launches the kernel of a product; `by` chooses the kernel, `None` leaves the choice to the model.
@@ -96,28 +108,48 @@ impl Cuda {
         &self, problem: &GemmProblem, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>,
         by: Option<KernelConfig>,
     ) -> Result<(), Error> {
-        let (GemmShape { m, n, k }, batch) = (problem.shape, problem.batch);
-        if m == 0 || n == 0 || batch == 0 {
+        if problem.shape.m == 0 || problem.shape.n == 0 || problem.batch == 0 {
             return Ok(());
         }
-        let constraints = SplitKConstraints::new(problem, split_k_workspace_bytes(self.gpu().memory()));
         let config = match by {
             Some(config) => config,
-            None if x.types == [DType::F16; 2] => self.select_kernel(problem, &constraints)?,
-            None => KernelConfig::simt(problem.simt),
+            None => self.select_config(problem, x.types)?,
         };
+        let splits = self.split_count(problem, config);
+        let partials = if splits > 1 { self.partials_workspace(problem, config, splits)? } else { 0 };
+        let params = self.launch_splits(problem, config, partials, x, bias, y)?;
+        if splits > 1 { self.reduce_splits(&config.problem(problem), params, y) } else { Ok(()) }
+    }
+
+    /// Returns the number of splits of a problem by a kernel.
+    pub(crate) fn split_count(&self, problem: &GemmProblem, config: KernelConfig) -> u32 {
+        let problem = config.problem(problem);
+        let constraints = SplitKConstraints::new(&problem, split_k_workspace_bytes(self.gpu().memory()));
+        config.split_k(&constraints, self.gpu().multiprocessors()).splits
+    }
+
+    /// Returns the address for the partial sums of that many splits.
+    pub(crate) fn partials_workspace(
+        &self, problem: &GemmProblem, config: KernelConfig, splits: u32,
+    ) -> Result<u64, Error> {
+        let bytes = splits as usize * config.problem(problem).result_count() * 4;
+        self.workspace_address(WorkspaceKind::SplitKPartials, bytes)
+    }
+
+    /// Launches the kernel of a product. With one split it stores the results, otherwise partial sums, of which
+    /// [`Self::reduce_splits`] with the returned parameters computes the results.
+    pub(crate) fn launch_splits(
+        &self, problem: &GemmProblem, config: KernelConfig, partials: u64, x: &Operands, bias: Option<&Memory>,
+        y: &Store<'_, Self>,
+    ) -> Result<GemmParams, Error> {
+        let problem = &config.problem(problem);
+        let (GemmShape { m, n, k }, batch) = (problem.shape, problem.batch);
+        let constraints = SplitKConstraints::new(problem, split_k_workspace_bytes(self.gpu().memory()));
         let split_k = config.split_k(&constraints, self.gpu().multiprocessors());
         let blocks = [config.block_count(&constraints, &split_k, self.gpu().multiprocessors()), 1, 1];
-        let vectorized = [n, problem.ldy, problem.y_stride].into_iter().all(|size| size.is_multiple_of(8));
-        let partials = if split_k.splits > 1 {
-            self.workspace_address(
-                WorkspaceKind::SplitKPartials,
-                split_k.splits as usize * constraints.result_count() * 4,
-            )?
-        } else {
-            0
-        };
-        let mut params = GemmParams {
+        let rows = [n, problem.ldy, problem.y_stride, problem.placement.start];
+        let vectorized = rows.into_iter().all(|size| size.is_multiple_of(8));
+        let params = GemmParams {
             y: self.store(y, problem.lens[3], blocks)?,
             a: x.at[0],
             b: x.at[1],
@@ -136,6 +168,8 @@ impl Cuda {
             strides: problem.strides,
             conv: problem.conv,
             vectorized: u32::from(vectorized),
+            y_start: problem.placement.start,
+            pixel_steps: problem.placement.pixel_steps,
             unused: 0,
         };
         // SAFETY: operands and result have the lengths of their shapes, and the partial sums that of all their results;
@@ -143,46 +177,71 @@ impl Cuda {
         unsafe {
             if config.is_tma() {
                 let tensor_maps = problem.tensor_maps(self.gpu(), config.tma_tile(), [params.a, params.b])?;
-                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, gemm: params, unused: [0; 2] })?;
+                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, gemm: params, unused: [0; 14] })?;
             } else {
                 self.launch(config.kernel, blocks, &params)?;
             }
         }
-        if split_k.splits > 1 {
-            if problem.stored_columns < n {
-                // Parts have all channels of a pixel, the result those that x has.
-                params.conv.x[2] = problem.stored_columns / (n / problem.conv.inputs);
-                (params.n, params.vectorized) = (problem.stored_columns, 0);
-            }
-            let (_, blocks) = self.elementwise_grid(&SPLIT_K_REDUCE, constraints.result_count())?;
-            params.y = self.store(y, problem.lens[3], blocks)?;
-            // SAFETY: as above.
-            unsafe { self.launch(&SPLIT_K_REDUCE, blocks, &params)? };
+        Ok(params)
+    }
+
+    /// Adds the partial sums of `params.splits` splits, and stores the results.
+    pub(crate) fn reduce_splits(
+        &self, problem: &GemmProblem, mut params: GemmParams, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let n = problem.shape.n;
+        if problem.stored_columns < n {
+            // Parts have all channels of a pixel, the result those that x has.
+            let channels = problem.stored_columns / (n / problem.conv.inputs);
+            (params.conv.x[2], params.n) = (channels, problem.stored_columns);
+            params.vectorized &= u32::from(channels.is_multiple_of(8));
+        } else {
+            // There is no padding to drop.
+            params.conv.inputs = 0;
+            // Results without gaps are one row, whatever the length of theirs.
+            let is_one_row = problem.is_dense() && params.bias == 0 && problem.result_count().is_multiple_of(8);
+            params.vectorized |= u32::from(is_one_row);
         }
-        Ok(())
+        let (_, blocks) = self.elementwise_grid(&SPLIT_K_REDUCE, problem.result_count())?;
+        params.y = self.store(y, problem.lens[3], blocks)?;
+        // SAFETY: results and partial sums have the lengths of their shapes.
+        unsafe { self.launch(&SPLIT_K_REDUCE, blocks, &params) }
+    }
+
+    /// Selects the kernel for operands of these types.
+    pub(crate) fn select_config(&self, problem: &GemmProblem, types: [DType; 2]) -> Result<KernelConfig, Error> {
+        if types == [DType::F16; 2] { self.select_kernel(problem) } else { Ok(self.select_simt_kernel(problem, types)) }
     }
 
     /// Selects the kernel to multiply halves: the best of those that the device has and that have passed their
     /// self-test there.
-    fn select_kernel(&self, problem: &GemmProblem, constraints: &SplitKConstraints) -> Result<KernelConfig, Error> {
+    fn select_kernel(&self, problem: &GemmProblem) -> Result<KernelConfig, Error> {
+        let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
         let candidates =
-            KernelConfig::candidates(problem, constraints, self.gpu().multiprocessors(), self.has_warpgroups());
+            KernelConfig::candidates(problem, workspace_bytes, self.gpu().multiprocessors(), self.has_warpgroups());
         for &candidate in &candidates {
-            if !candidate.is_arch_specific() || self.passes_self_test(problem.kind, candidate)? {
+            let shape = TestShape::new(problem, candidate);
+            if !candidate.is_arch_specific() || self.passes_self_test(problem.kind, candidate, shape)? {
                 return Ok(candidate);
             }
         }
         Ok(KernelConfig::mma_sync_unaligned(problem.kind))
     }
 
+    /// Selects the kernel without tensor cores.
+    fn select_simt_kernel(&self, problem: &GemmProblem, types: [DType; 2]) -> KernelConfig {
+        let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
+        KernelConfig::simt(problem, types == [DType::F32; 2], workspace_bytes, self.gpu().multiprocessors())
+    }
+
     /// Runs one product twice: by the kernel of `choice`, and by the kernel for operands of any alignment, which is the
     /// simplest.
     pub(crate) fn run_both_kernels(
-        &self, kind: GemmKind, config: KernelConfig, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
+        &self, kind: GemmKind, config: KernelConfig, shape: TestShape, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
     ) -> Result<(), Error> {
         let problem = match kind {
             GemmKind::Matmul(_) => GemmProblem::gemm(&self_test::test_gemm(kind)?),
-            GemmKind::Conv(pass) => GemmProblem::conv(&self_test::test_conv(config, pass)?, pass),
+            GemmKind::Conv(pass) => GemmProblem::conv(&self_test::test_conv(config, pass, shape)?, pass),
         };
         let operands = Operands::from_problem(&problem, a, b);
         self.launch_problem(&problem, &operands, None, &y[0], Some(config))?;

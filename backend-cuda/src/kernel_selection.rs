@@ -83,6 +83,8 @@ enum MainloopKind {
     MmaSyncUnaligned(WarpGrid),
     /// FMA instructions of the SIMT kernel, without tensor cores.
     Simt,
+    /// FMA instructions of the SIMT kernel for aligned f32 operands.
+    SimtVec4,
 }
 
 /// Instructions with which a thread loads an 8-wide vector: its address and its copy.
@@ -133,6 +135,11 @@ pub(crate) struct SplitKConstraints {
 
 /// Tile of the kernel without tensor cores (`TILE` of simt.cu).
 const SIMT_TILE: TileShape = TileShape::new(64, 64);
+/// Tile of the kernel for aligned f32 operands (`TILE` of simt_vec4.cu).
+const SIMT_VEC4_TILE: TileShape = TileShape::new(128, 128);
+/// Cycles of both kernels without tensor cores in halves of those that their multiplications take. The first reached 10.9
+/// of 67 TFLOP/s on an H100 (docs/gpu.md). The second has not been measured; libraries reach three quarters of the peak.
+const SIMT_HALF_CYCLES: [u64; 2] = [12, 3];
 /// Minimum number of terms of a split. With fewer, a block would mostly wait: the main loop of 256 terms takes 1024
 /// cycles for 128 × 64 results, less than [`BLOCK_OVERHEAD_CYCLES`].
 const MIN_SPLIT_K: u32 = 256;
@@ -184,7 +191,7 @@ impl SplitKConstraints {
     pub fn new(problem: &GemmProblem, workspace_bytes: usize) -> Self {
         let shape = problem.shape;
         // The reduction of splits drops columns of padding, so there must be one.
-        let min_splits = if problem.stored_columns < shape.n { 2 } else { 1 };
+        let min_splits = problem.min_splits.max(if problem.stored_columns < shape.n { 2 } else { 1 });
         // Weight gradients stay in f32; other results are rounded to f16, whose error hides more drift.
         let max_accumulation_k = match problem.kind {
             GemmKind::Matmul([true, _]) | GemmKind::Conv(Pass::Weight) => MAX_ACCUMULATION_K,
@@ -205,16 +212,26 @@ impl SplitKConstraints {
 }
 
 impl KernelConfig {
-    /// Returns the kernel for operands of any type, without tensor cores.
-    pub fn simt(kernel: &'static Kernel) -> Self {
-        Self {
-            kernel,
+    /// Returns the kernel without tensor cores: one for operands of any type, or one for aligned f32 operands.
+    pub fn simt(problem: &GemmProblem, has_f32_operands: bool, workspace_bytes: usize, multiprocessors: u32) -> Self {
+        let loads = LoadInstructions { rows: 24, columns: 24 };
+        let simt = Self {
+            kernel: problem.simt,
             tile: SIMT_TILE,
             cluster: 1,
             mainloop: MainloopKind::Simt,
-            loads: LoadInstructions { rows: 24, columns: 24 },
+            loads,
             swaps_ab: false,
+        };
+        if !has_f32_operands || !problem.is_vec4 {
+            return simt;
         }
+        let (kernel, mainloop) = (problem.kind.simt_vec4_kernel(), MainloopKind::SimtVec4);
+        let vec4 = Self { kernel, tile: SIMT_VEC4_TILE, mainloop, ..simt };
+        // Large tiles leave multiprocessors idle where results are few.
+        let [simt_cycles, vec4_cycles] =
+            [simt, vec4].map(|config| config.cycles(problem, workspace_bytes, multiprocessors));
+        if SIMT_HALF_CYCLES[1] * vec4_cycles <= SIMT_HALF_CYCLES[0] * simt_cycles { vec4 } else { simt }
     }
 
     /// Returns the kernel for f16 operands of any alignment, on every device. It is the simplest one with tensor cores,
@@ -271,13 +288,13 @@ impl KernelConfig {
     /// Returns the kernels for f16 operands in the order of their modelled time, down to the first that needs no self
     /// test.
     pub fn candidates(
-        problem: &GemmProblem, constraints: &SplitKConstraints, multiprocessors: u32, has_warpgroups: bool,
+        problem: &GemmProblem, workspace_bytes: usize, multiprocessors: u32, has_warpgroups: bool,
     ) -> Vec<Self> {
         if !problem.is_vectorizable {
             return vec![Self::mma_sync_unaligned(problem.kind)];
         }
         // A tensor map needs at least one element.
-        let empty = constraints.shape.k == 0 || problem.lens[..2].contains(&0);
+        let empty = problem.shape.k == 0 || problem.lens[..2].contains(&0);
         let by_tma = !empty
             && match problem.kind {
                 GemmKind::Matmul(_) => problem.has_tma_tiles(),
@@ -288,10 +305,35 @@ impl KernelConfig {
             arch_specific.into_iter().filter(|config| by_tma || config.mainloop != MainloopKind::WgmmaTma);
         let mut candidates: Vec<Self> = arch_specific.chain(Self::mma_sync_candidates(problem.kind)).collect();
         // Stable: of two that take as long, the one listed first wins.
-        candidates.sort_by_cached_key(|config| config.split_k(constraints, multiprocessors).cycles);
+        candidates.sort_by_cached_key(|config| config.cycles(problem, workspace_bytes, multiprocessors));
         let safe = candidates.iter().position(|config| !config.is_arch_specific()).unwrap_or(0);
         candidates.truncate(safe + 1);
         candidates
+    }
+
+    /// Returns the problem as the kernel computes it: by TMA in whole boxes of channels.
+    pub fn problem(&self, problem: &GemmProblem) -> GemmProblem {
+        if self.is_tma() { problem.in_whole_boxes() } else { *problem }
+    }
+
+    /// Returns the modelled cycles of a problem.
+    fn cycles(&self, problem: &GemmProblem, workspace_bytes: usize, multiprocessors: u32) -> u64 {
+        let constraints = SplitKConstraints::new(&self.problem(problem), workspace_bytes);
+        self.split_k(&constraints, multiprocessors).cycles
+    }
+
+    /// Returns true if a product is faster with aligned copies of its operands, which have `copied_bytes` bytes, than
+    /// with the kernel for operands of any alignment.
+    pub fn is_copy_faster(
+        [unaligned, aligned]: [&GemmProblem; 2], copied_bytes: u64, workspace_bytes: usize, multiprocessors: u32,
+        has_warpgroups: bool,
+    ) -> bool {
+        let now = Self::mma_sync_unaligned(unaligned.kind).cycles(unaligned, workspace_bytes, multiprocessors);
+        let candidates = Self::candidates(aligned, workspace_bytes, multiprocessors, has_warpgroups);
+        // A copy is about as long as its operand, so the bytes are read and written, and there may be two launches.
+        let traffic_cycles = 2 * copied_bytes / (DRAM_BYTES_PER_SM_CYCLE * u64::from(multiprocessors));
+        let copied = candidates.first().map(|config| config.cycles(aligned, workspace_bytes, multiprocessors));
+        copied.is_some_and(|cycles| cycles + 2 * LAUNCH_CYCLES + traffic_cycles < now)
     }
 
     /// Returns true if the kernel loads its operands by TMA.
@@ -342,7 +384,7 @@ impl KernelConfig {
             MainloopKind::WgmmaCpAsync => (2048, WarpGrid::new(m / 64, 1), 1),
             MainloopKind::MmaSync(warps) => (1024, warps, 1),
             MainloopKind::MmaSyncUnaligned(warps) => (1024, warps, 8),
-            MainloopKind::Simt => (128, WarpGrid::new(1, 1), 1),
+            MainloopKind::Simt | MainloopKind::SimtVec4 => (128, WarpGrid::new(1, 1), 1),
         };
         let tensor_cores = m * n * K_TILE / rate;
         let shared_memory = (groups.n * m + groups.m * n + m + n) * K_TILE * 2 / 128;
@@ -379,7 +421,7 @@ impl KernelConfig {
         // Reason 2 above.
         let min_waves = match self.mainloop {
             MainloopKind::MmaSync(warps) | MainloopKind::MmaSyncUnaligned(warps) => 8 / u64::from(warps.m * warps.n),
-            MainloopKind::WgmmaTma | MainloopKind::WgmmaCpAsync | MainloopKind::Simt => 1,
+            MainloopKind::WgmmaTma | MainloopKind::WgmmaCpAsync | MainloopKind::Simt | MainloopKind::SimtVec4 => 1,
         };
         let waves = tiles.div_ceil(u64::from(self.max_resident_tiles(multiprocessors)));
         // Each partial sum is written once and read once.

@@ -23,9 +23,9 @@ macro_rules! file {
 mod gemm_variants;
 
 pub use gemm_variants::{
-    MAX_ACCUMULATION_K, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape,
-    WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM,
-    WGMMA_TMA_TILE_SHAPES, WarpGrid,
+    MAX_ACCUMULATION_K, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, SPLIT_K_REDUCE,
+    TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV,
+    WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
 };
 
 /// Compilation unit: files in order, preceded by definitions.
@@ -305,6 +305,7 @@ pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
 
 /// Iterates over the entry points of all kernels of the backend.
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
+    let simt = SIMT.iter().chain(&SIMT_VEC4_GEMM).chain(&SIMT_VEC4_CONV);
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
-    STANDALONE.iter().copied().chain(SIMT.iter()).chain(halves).chain(wgmma_kernels())
+    STANDALONE.iter().copied().chain(simt).chain(halves).chain(wgmma_kernels())
 }

@@ -11,7 +11,7 @@
 //! }
 //! ```
 
-mod channel_padding;
+mod conv_copies;
 mod copy;
 mod cross_entropy;
 mod ctc;
@@ -28,6 +28,7 @@ pub mod kernels;
 mod memory;
 mod nccl;
 mod norm;
+mod operand_copies;
 mod optimize;
 mod pool;
 mod rank_connection;

@@ -1,7 +1,11 @@
 //! Self-test of kernels with instructions of one architecture (wgmma, TMA), on the device itself, before a kernel is used
 //! for the first time. If it fails or does not compile, the kernel for all architectures is used.
 
-use crate::{Cuda, Error, gemm_problem::GemmKind, kernel_selection::KernelConfig};
+use crate::{
+    Cuda, Error,
+    gemm_problem::{GemmKind, GemmProblem},
+    kernel_selection::KernelConfig,
+};
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
     ops::{Conv2d, Gemm, Pass, ShapeError},
@@ -24,15 +28,54 @@ pub(crate) fn test_gemm(kind: GemmKind) -> Result<Gemm, Error> {
     shape().map_err(invalid)
 }
 
+/// Shape by which a kernel is tested. One that loads by TMA has a test for each, since it may pass one of them alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TestShape {
+    /// Whole boxes of channels, or operands that TMA does not load.
+    Whole,
+    /// Boxes that reach beyond the channels of the tensor, where TMA must fill zeros.
+    PartialBoxes,
+}
+
+/// Ending of the name of a test with [`TestShape::PartialBoxes`].
+const PARTIAL_BOXES: &str = "+partial_boxes";
+
+impl TestShape {
+    /// Returns the test that a kernel must pass before it computes a problem.
+    pub fn new(problem: &GemmProblem, config: KernelConfig) -> Self {
+        if config.is_tma() && problem.has_partial_boxes() { Self::PartialBoxes } else { Self::Whole }
+    }
+
+    /// Returns the tests that a kernel may need.
+    fn of_config(kind: GemmKind, config: KernelConfig) -> &'static [Self] {
+        let is_conv = matches!(kind, GemmKind::Conv(_));
+        if is_conv && config.is_tma() { &[Self::Whole, Self::PartialBoxes] } else { &[Self::Whole] }
+    }
+
+    /// Returns the name of the test of a kernel.
+    fn name(self, config: KernelConfig) -> String {
+        let name = config.kernel.module.name;
+        match self {
+            Self::Whole => name.to_owned(),
+            Self::PartialBoxes => format!("{name}{PARTIAL_BOXES}"),
+        }
+    }
+}
+
 /// Returns a test convolution for one pass. TMA loads 64 channels at a time. Rows and columns differ in every
 /// parameter, so that swapping them is detected.
-pub(crate) fn test_conv(config: KernelConfig, pass: Pass) -> Result<Conv2d, Error> {
+pub(crate) fn test_conv(config: KernelConfig, pass: Pass, test: TestShape) -> Result<Conv2d, Error> {
     let shape = || -> Result<Conv2d, ShapeError> {
         if !config.is_tma() {
             return Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]);
         }
         let stride = if pass == Pass::Data { [1, 1] } else { [1, 2] };
-        Conv2d::padded([2, 10, 16, 256], 384, [2, 3], [0, 2])?.dilation([2, 1])?.stride(stride)?.groups(2)
+        let (channels, outputs, groups) = match test {
+            TestShape::Whole => (256, 384, 2),
+            TestShape::PartialBoxes => (72, 136, 1),
+        };
+        let p = Conv2d::padded([2, 10, 16, channels], outputs, [2, 3], [0, 2])?;
+        p.dilation([2, 1])?.stride(stride)?.groups(groups)
     };
     shape().map_err(invalid)
 }
@@ -76,34 +119,38 @@ fn compare_results([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) ->
     Ok(())
 }
 
-/// Returns every kernel configuration that only one architecture has, with a product it applies to.
-fn arch_specific_configs() -> impl Iterator<Item = (GemmKind, KernelConfig)> {
+/// Returns every test of a kernel configuration that only one architecture has, with a product it applies to.
+fn arch_specific_tests() -> impl Iterator<Item = (GemmKind, KernelConfig, TestShape)> {
     let matrices = [false, true].into_iter().flat_map(|b| [false, true].map(|a| GemmKind::Matmul([a, b])));
     let kinds = matrices.chain(Pass::ALL.map(GemmKind::Conv));
-    kinds.flat_map(|kind| KernelConfig::wgmma_candidates(kind).into_iter().map(move |config| (kind, config)))
+    kinds.flat_map(|kind| {
+        KernelConfig::wgmma_candidates(kind)
+            .into_iter()
+            .flat_map(move |config| TestShape::of_config(kind, config).iter().map(move |&shape| (kind, config, shape)))
+    })
 }
 
 impl Cuda {
-    /// Returns the modules for this device's architecture alone: products by warpgroups on an sm_90, which are proven
-    /// on the device before they are used.
+    /// Returns the names of the self-tests of modules for this device's architecture alone: products by warpgroups on an
+    /// sm_90, which are tested on the device before they are used.
     #[must_use]
-    pub fn arch_specific_modules(&self) -> Vec<&'static str> {
+    pub fn self_test_names(&self) -> Vec<String> {
         if self.has_warpgroups() {
-            arch_specific_configs().map(|(_, config)| config.kernel.module.name).collect()
+            arch_specific_tests().map(|(_, config, shape)| shape.name(config)).collect()
         } else {
             vec![]
         }
     }
 
-    /// Tests a module on this device, results and statistics. A kernel that hangs blocks this call, so run it in a
+    /// Runs a self-test on this device, of results and statistics. A kernel that hangs blocks this call, so run it in a
     /// process that can be killed.
     ///
     /// # Errors
     /// The fault: the first difference, or the error of the compiler or the driver.
     pub fn self_test_module(&self, name: &str) -> Result<(), String> {
-        let config = arch_specific_configs().find(|(_, config)| config.kernel.module.name == name);
-        let (kind, config) = config.ok_or_else(|| format!("no module for one architecture is called {name}"))?;
-        self.passes_self_test(kind, config).map_err(|error| error.to_string())?;
+        let test = arch_specific_tests().find(|(_, config, shape)| shape.name(*config) == name);
+        let (kind, config, shape) = test.ok_or_else(|| format!("no self-test is called {name}"))?;
+        self.passes_self_test(kind, config, shape).map_err(|error| error.to_string())?;
         self.self_test_results()
             .remove(name)
             .unwrap_or_else(|| Err("a step is recorded, in which nothing can be proven".into()))
@@ -111,14 +158,16 @@ impl Cuda {
 
     /// Returns true if a kernel gives the bits of the simplest one, results and statistics. While a step is recorded
     /// nothing can run, so an untested kernel counts as failing.
-    pub(crate) fn passes_self_test(&self, kind: GemmKind, config: KernelConfig) -> Result<bool, Error> {
-        let name = config.kernel.module.name;
-        let known = self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner).get(name).map(Result::is_ok);
+    pub(crate) fn passes_self_test(
+        &self, kind: GemmKind, config: KernelConfig, shape: TestShape,
+    ) -> Result<bool, Error> {
+        let name = shape.name(config);
+        let known = self.self_test_results.lock().unwrap_or_else(PoisonError::into_inner).get(&name).map(Result::is_ok);
         match known {
             Some(right) => Ok(right),
             None if self.is_recording() => Ok(false),
             None => {
-                let result = match self.run_self_test(kind, config) {
+                let result = match self.run_self_test(kind, config, shape) {
                     // A device that is lost is lost for all, and one that has no room for this may have some later.
                     Err(error @ (Error::Driver { lost: true, .. } | Error::OutOfMemory { .. })) => return Err(error),
                     // A module that does not compile is not used.
@@ -133,11 +182,13 @@ impl Cuda {
     }
 
     /// Runs a kernel and the simplest one; the inner error describes the first difference.
-    fn run_self_test(&self, kind: GemmKind, config: KernelConfig) -> Result<Result<(), String>, Error> {
+    fn run_self_test(
+        &self, kind: GemmKind, config: KernelConfig, shape: TestShape,
+    ) -> Result<Result<(), String>, Error> {
         let [a_len, b_len, y_len] = match kind {
             GemmKind::Matmul(_) => test_gemm(kind)?.lens().map(|len| len as usize),
             GemmKind::Conv(pass) => {
-                let p = test_conv(config, pass)?;
+                let p = test_conv(config, pass, shape)?;
                 let [x, w, y] = [p.x(), p.w(), p.y()].map(element_count);
                 match pass {
                     Pass::Forward => [x, w, y],
@@ -163,7 +214,7 @@ impl Cuda {
             Store::site(Slot::ONE, slots[0], &table, &mut y),
             Store::site(Slot::ONE, slots[1], &table, &mut reference),
         ];
-        self.run_both_kernels(kind, config, [&a, &b], stores)?;
+        self.run_both_kernels(kind, config, shape, [&a, &b], stores)?;
         let mut results = [vec![f16::ZERO; y_len], vec![f16::ZERO; y_len]];
         block_on(self.read(&y, DataMut::F16(&mut results[0])))?;
         block_on(self.read(&reference, DataMut::F16(&mut results[1])))?;

@@ -5,7 +5,7 @@ mod emulated;
 mod gemm;
 
 use emulated::Emulated;
-use gradscale_cuda::kernels::{MMA_SYNC_CONV, MMA_SYNC_GEMM, wgmma_kernels};
+use gradscale_cuda::kernels::{MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, wgmma_kernels};
 
 #[test]
 fn every_tile_of_every_product() {
@@ -27,6 +27,55 @@ fn every_tile_of_every_product() {
             kernels.iter().map(|kernel| kernel.module.name).filter(|&name| !used.contains_key(name)).collect();
         assert!(unused.is_empty(), "sm_{arch}: no shape runs {unused:?}");
         assert!(device.self_test_results().values().all(Result::is_ok), "{:?}", device.self_test_results());
+    }
+}
+
+/// Checks sizes of which operands are copied for the kernels of aligned ones.
+fn check_copied(arch: u32, max_copy_bytes: u64, more: bool) {
+    match Emulated::new(arch, 1) {
+        Ok(emulated) => {
+            let device = emulated.open().expect("a device").with_max_copy_bytes(max_copy_bytes);
+            gemm::check_copied(&device, more);
+            let used = emulated.used();
+            // On sm_90 self-tests run the kernels of unaligned operands.
+            let unaligned: Vec<_> = used.keys().filter(|name| arch < 90 && name.ends_with("_any")).collect();
+            assert!(used.contains_key("pad") && unaligned.is_empty(), "sm_{arch}: {used:?}");
+        }
+        Err(reason) => println!("SKIPPED: {reason}"),
+    }
+}
+
+#[test]
+fn any_size_takes_aligned_kernels() {
+    check_copied(80, 1 << 25, true);
+}
+
+/// Copies in bands: of one image, or of one row of tiles.
+#[test]
+fn any_size_in_bands() {
+    check_copied(75, 4096, false);
+}
+
+#[test]
+fn any_size_by_tma() {
+    check_copied(90, 1 << 25, false);
+}
+
+/// Every product of aligned f32 operands, and of some more multiprocessors, which split sums.
+#[test]
+fn products_in_f32() {
+    for multiprocessors in [1, 32] {
+        match Emulated::new(80, multiprocessors) {
+            Ok(emulated) => {
+                gemm::check_f32(&emulated.open().expect("a device"), multiprocessors == 1);
+                let used = emulated.used();
+                let kernels = SIMT_VEC4_GEMM.iter().chain(&SIMT_VEC4_CONV);
+                let unused: Vec<_> =
+                    kernels.map(|kernel| kernel.module.name).filter(|&name| !used.contains_key(name)).collect();
+                assert!(unused.is_empty(), "no shape runs {unused:?}");
+            }
+            Err(reason) => println!("SKIPPED: {reason}"),
+        }
     }
 }
 

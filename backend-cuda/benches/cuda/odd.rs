@@ -12,8 +12,9 @@ use gradscale_core::{
 use gradscale_cuda::Error;
 
 /// A convolution of `odd.csv`, which `peers.py` reads too: SegNet's classifier; ResNet-50's convolutions of stride 2 at batch
-/// 128, all passes of the first and the gradient of the input of the others, which no kernel by TMA makes; SSD-300's heads
-/// for 21 classes at batch 32; f32.
+/// 128, all passes of the first and the gradient of the input of the others, which is computed in phases; SSD-300's heads
+/// for 21 classes at batch 32; channels of Inception-v3, which TMA fills up to 64; the last layer of DCGAN's generator,
+/// which is such a gradient; f32.
 pub struct Shape {
     pub name: &'static str,
     input: [u32; 4],

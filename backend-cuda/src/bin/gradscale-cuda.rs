@@ -72,7 +72,7 @@ fn sources(folder: &Path, arch: &str) -> Result<(), String> {
 }
 
 fn prove_all() -> Result<(), String> {
-    let modules = Cuda::open(0).map_err(|error| error.to_string())?.arch_specific_modules();
+    let modules = Cuda::open(0).map_err(|error| error.to_string())?.self_test_names();
     let given = std::env::var("GRADSCALE_PROVE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let limit = Duration::from_secs(given.unwrap_or(60));
     let mut wrong = 0;
@@ -81,7 +81,7 @@ fn prove_all() -> Result<(), String> {
         wrong += usize::from(verdict.is_err());
         println!("{module}: {}", verdict.err().unwrap_or_else(|| "right".into()));
     }
-    let summary = format!("{} modules for this architecture alone, {wrong} not right", modules.len());
+    let summary = format!("{} self-tests of modules for this architecture alone, {wrong} not right", modules.len());
     if wrong == 0 {
         println!("{summary}");
         Ok(())

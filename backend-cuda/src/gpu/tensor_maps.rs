@@ -32,7 +32,7 @@ pub struct Tiled {
 pub struct Im2col {
     /// Address of the first element, a multiple of 16.
     pub at: u64,
-    /// Number of channels (a multiple of 64), columns, rows and images.
+    /// Number of channels (a multiple of 8; boxes have zeros beyond them), columns, rows and images.
     pub sizes: [u32; 4],
     /// Offset of the first window before a tap is added: -128 … 127.
     pub first: [i32; 2],
@@ -58,7 +58,7 @@ impl Im2col {
     #[must_use]
     pub fn fits(&self, reach: [u32; 2]) -> bool {
         let byte = |place: i64| i8::try_from(place).is_ok();
-        self.sizes[0].is_multiple_of(64)
+        self.sizes[0].is_multiple_of(8)
             && self.first.iter().all(|&place| byte(i64::from(place)))
             && self.last().into_iter().all(byte)
             && self.step.iter().all(|&step| step <= 8)

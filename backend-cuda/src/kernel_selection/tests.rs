@@ -2,7 +2,7 @@
 
 use super::{KernelConfig, MainloopKind, SplitK, SplitKConstraints};
 use crate::{
-    gemm_problem::{GemmKind, GemmProblem},
+    gemm_problem::{DataPhase, GemmKind, GemmProblem},
     workspace::split_k_workspace_bytes,
 };
 use gradscale_core::ops::{Conv2d, Gemm, Pass};
@@ -17,8 +17,8 @@ fn best_config(problem: &GemmProblem, multiprocessors: u32) -> (&'static str, Sp
 }
 
 fn best_config_in(workspace_bytes: usize, problem: &GemmProblem, multiprocessors: u32) -> (&'static str, SplitK) {
-    let constraints = SplitKConstraints::new(problem, workspace_bytes);
-    let config = KernelConfig::candidates(problem, &constraints, multiprocessors, true)[0];
+    let config = KernelConfig::candidates(problem, workspace_bytes, multiprocessors, true)[0];
+    let constraints = SplitKConstraints::new(&config.problem(problem), workspace_bytes);
     (config.kernel.module.name, config.split_k(&constraints, multiprocessors))
 }
 
@@ -96,7 +96,7 @@ fn every_cut_is_whole_and_nearly_the_best() {
         let problem = GemmProblem::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
         let constraints = SplitKConstraints::new(&problem, PARTIAL_SUM_BYTES);
         let (k, arch_specific) = (constraints.shape.k, i % 3 != 0);
-        let candidates = KernelConfig::candidates(&problem, &constraints, multiprocessors, arch_specific);
+        let candidates = KernelConfig::candidates(&problem, PARTIAL_SUM_BYTES, multiprocessors, arch_specific);
         assert!(
             candidates.last().is_some_and(|config| !config.is_arch_specific()),
             "{shape:?}: a way that needs no proof"
@@ -130,7 +130,7 @@ fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
         let result_count = 4 * 64 * 64 * 49;
         for (workspace_bytes, max_splits) in [(2 * result_count, 2), (result_count / 2, 1)] {
             let constraints = SplitKConstraints::new(&problem, workspace_bytes);
-            for config in KernelConfig::candidates(&problem, &constraints, H100, true) {
+            for config in KernelConfig::candidates(&problem, workspace_bytes, H100, true) {
                 // Sums longer than one accumulator may add are split in any case.
                 let min_splits = if config.has_store_warps() {
                     1
@@ -161,6 +161,57 @@ fn room_for_partial_sums_is_a_matter_of_the_whole_memory() {
     let [(_, many_splits), (_, few_splits)] =
         [large, small_tiles].map(|workspace_bytes| best_config_in(workspace_bytes, &problem, 8 * H100));
     assert!(few_splits.splits <= 4 && few_splits.splits < many_splits.splits, "{few_splits:?} {many_splits:?}");
+}
+
+/// Channels of Inception, which are multiples of eight but not of 64: TMA fills zeros. Where they would be more than half,
+/// or a weight gradient would need a reduction for little, threads load.
+#[test]
+fn channels_of_any_eight_come_by_tma() {
+    let chosen = |c, o, pass| {
+        let p = Conv2d::padded([32, 35, 35, c], o, [3, 3], [1, 1]).expect("a shape");
+        best_config(&GemmProblem::conv(&p, pass), H100).0
+    };
+    for channels in [48, 96, 112, 160, 208, 288] {
+        assert!(chosen(channels, 96, Pass::Forward).starts_with("wgmma_tma_forward"), "{channels}");
+        assert!(chosen(96, channels, Pass::Data).starts_with("wgmma_tma_data"), "{channels}");
+    }
+    for channels in [112, 160, 208, 288] {
+        assert!(chosen(channels, 96, Pass::Weight).starts_with("wgmma_tma_weight"), "{channels}");
+    }
+    assert_eq!(chosen(16, 96, Pass::Forward), "wgmma_forward_128x128");
+}
+
+/// Phases of ResNet-50's strided convolutions are loaded by TMA, which never loads a stride in the data pass.
+#[test]
+fn phases_of_a_stride_come_by_tma() {
+    for [c, o, side, kernel] in [[128, 128, 56, 3], [512, 512, 14, 3], [256, 512, 56, 1]] {
+        let p = Conv2d::padded([128, side, side, c], o, [kernel; 2], [kernel / 2; 2]).and_then(|p| p.stride([2, 2]));
+        let p = p.expect("a shape");
+        let (strided, _) = best_config(&GemmProblem::conv(&p, Pass::Data), H100);
+        assert!(!strided.contains("tma"), "{strided}");
+        for phase in DataPhase::of_conv(&p).expect("small numbers") {
+            let problem = GemmProblem::data_phase(&p, &phase);
+            let (chosen, _) = best_config(&problem, H100);
+            assert!(problem.shape.k == 0 || chosen.starts_with("wgmma_tma_data"), "{kernel}: {chosen}");
+        }
+    }
+}
+
+/// Copies are worth it for the logits of a decoder and for a classifier, not where a launch costs more than the product.
+#[test]
+fn operands_are_copied_where_that_is_faster() {
+    let is_faster = |unaligned: GemmProblem, aligned: GemmProblem, bytes| {
+        KernelConfig::is_copy_faster([&unaligned, &aligned], bytes, PARTIAL_SUM_BYTES, H100, true)
+    };
+    // Gradient of 16 384 tokens from logits of 50 257 words.
+    let logits = is_faster(matrices([16_384, 768, 50_257]), matrices([16_384, 768, 50_264]), 2 * 16_384 * 50_264);
+    let small = is_faster(matrices([32, 16, 33]), matrices([32, 16, 40]), 2 * 32 * 40);
+    let classifier = |outputs| {
+        let p = Conv2d::new([12, 360, 480, 64], outputs, [1, 1]).expect("a shape");
+        GemmProblem::conv(&p, Pass::Weight)
+    };
+    let classifier = is_faster(classifier(11), classifier(16), 2 * 12 * 360 * 480 * 16);
+    assert_eq!((logits, small, classifier), (true, false, true));
 }
 
 /// The model's instruction counts of copies are those that sass.py has counted in machine code.

@@ -112,6 +112,22 @@ macro_rules! simt {
     };
 }
 
+macro_rules! simt_vec4 {
+    ($name:literal, [("MODE", $mode:literal), $a:expr, $b:expr]) => {
+        Kernel {
+            module: &Module {
+                defines: &[("MODE", $mode), $a, $b],
+                // Two blocks leave 128 registers, in which the addresses of a data pass (mode 2) do not fit on sm_100.
+                blocks: if $mode == 2 { 1 } else { 2 },
+                // Two buffers of both operands, 16 of k.
+                shared: 2 * 2 * 16 * (128 + 4) * 4,
+                ..Module::new(concat!("simt_vec4_", $name), &[STORE, IMPLICIT_GEMM, file!("simt_vec4.cu")])
+            },
+            entry: "simt_vec4_gemm",
+        }
+    };
+}
+
 /// Macro of a warpgroup kernel with one tile: as `tensor`, one warpgroup for each 64 rows.
 macro_rules! wgmma {
     ($name:literal, [$($layout:expr),*], $tile:literal, $m:literal, $n:literal) => {
@@ -234,8 +250,14 @@ pub static SIMT: [Kernel; 4] = [
     layout!(simt, "data", 2, 0, 0),
     layout!(simt, "weight", 3, 0, 0),
 ];
+/// Kernels of products of aligned f32 matrices without tensor cores: by transposition (none, a, b, both).
+pub static SIMT_VEC4_GEMM: [Kernel; 4] = matrices!(simt_vec4);
+/// Kernels of convolutions of aligned f32 operands without tensor cores: by pass (forward, data, weight).
+pub static SIMT_VEC4_CONV: [Kernel; 3] = convolutions!(simt_vec4);
 const SPLIT_K_REDUCE_MODULE: Module = Module {
-    defines: &[("MODE", 0)],
+    defines: &[("MODE", 0), ("ANY_MODE", 1)],
+    // A thread has 256 bytes of partial sums in flight, and registers for them: one block suffices for the memory.
+    blocks: 1,
     ..Module::new("split_k_reduce", &[STORE, IMPLICIT_GEMM, file!("split_k_reduce.cu")])
 };
 /// Kernel that adds the partial sums of a product whose k is split.

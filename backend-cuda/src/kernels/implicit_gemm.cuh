@@ -36,8 +36,13 @@ struct GemmParams {
     u32 h, w, c, oh, ow, o, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     // Input and output channels of a group.
     u32 inputs, outputs;
-    // 1 if eight neighbouring results may be written as one vector.
+    // 1 if eight neighbouring results of a row are aligned in y.
     u32 vectorized;
+    // Element of y that is the first result.
+    u32 y_start;
+    // Elements of y from pixel to pixel of a row, from row to row and from image to image, if the results are every
+    // stride-th pixel of x: one phase of DATA. 0 if rows of results are `ldy` apart.
+    u32 y_pixel_step, y_row_step, y_image_step;
 };
 
 #define OUT_OF_BOUNDS 0xFFFFFFFFu
@@ -170,16 +175,119 @@ DEVICE u32 b_vec8_offset(const GemmParams& p, const PartialAddress& n, u32 colum
     return column < p.n && k < end_k ? b_offset(p, b_address_k(p, k), n) : OUT_OF_BOUNDS;
 }
 
-// Returns the index of result (m, n) in y.
-DEVICE u64 y_offset(const GemmParams& p, u32 z, u32 m, u32 n) { return (u64)z * p.y_stride + (u64)m * p.ldy + n; }
+// Phases of a strided convolution exist in DATA, and in the reduction of split-K, which serves all modes.
+#if MODE == DATA || defined(ANY_MODE)
+#define HAS_PHASES 1
+#else
+#define HAS_PHASES 0
+#endif
 
-// Stores eight results from (m, n) on, to y, or with several splits to the partial sums. Results outside the matrix are
-// skipped.
+// Returns the index of result (m, n) in y.
+DEVICE u64 y_offset(const GemmParams& p, u32 z, u32 m, u32 n) {
+    const u64 start = (u64)p.y_start + (u64)z * p.y_stride + n;
+#if HAS_PHASES
+    if (p.y_pixel_step != 0) {
+        const u32 rest = m / p.w, column = m - rest * p.w, image = rest / p.h, row = rest - image * p.h;
+        return start + (u64)image * p.y_image_step + (u64)row * p.y_row_step + (u64)column * p.y_pixel_step;
+    }
+#endif
+    return start + (u64)m * p.ldy;
+}
+
+// Stores `count` results, at most eight, from any element on. The others of v are zeros: they are observed, and what
+// they add to the counters is subtracted, so that values are observed eight at a time here, too.
+DEVICE void store_partial_vec8(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 at, u32 count, float (&v)[8]) {
+    if (s.type != TYPE_F16 && s.type != TYPE_F32) {
+#pragma unroll 1
+        for (u32 j = 0; j < count; j++) store_scalar(s, e, stats, at + j, v[j]);
+        return;
+    }
+    apply_factor(e.factor, v);
+    if (s.add) {
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            if (j < count) v[j] = load(s.y, s.type, at + j) + v[j];
+        }
+    }
+    if (e.detail != 0) {
+        observe(e, stats, v);
+        const u32 padding = 8 - count;
+        stats.count -= padding;
+        stats.zeros -= padding;
+        stats.below_flush -= padding;
+        stats.below_normal -= padding;
+    }
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) {
+        if (j >= count) continue;
+        if (s.type == TYPE_F16) {
+            ((u16*)s.y)[at + j] = float_to_half(v[j]);
+        } else {
+            ((float*)s.y)[at + j] = v[j];
+        }
+    }
+}
+
+// Stores `rows` × `columns` results of a warp whose rows are not aligned in y, from (m0, n0) on. `sum_at` returns the sum
+// of a row and a column.
+//
+// A run is a range of results that are contiguous in y: one row, or all rows if each is a whole row of y. It consists of
+// vectors that are aligned in y, and of a head and a tail of less than eight results. For example, 16 rows of 11 classes
+// are one run of 22 vectors.
+template <class SumAt>
+DEVICE void store_unaligned_tile(const GemmParams& p, u32 z, u32 m0, u32 n0, u32 rows, u32 columns, const Epilogue& e,
+                                 StatsAccumulator& stats, const SumAt& sum_at) {
+    if (m0 >= p.m || n0 >= p.n) return;
+    rows = p.m - m0 < rows ? p.m - m0 : rows;
+    columns = p.n - n0 < columns ? p.n - n0 : columns;
+#if HAS_PHASES
+    const bool is_one_run = p.y_pixel_step == 0 && columns == p.ldy;
+#else
+    const bool is_one_run = columns == p.ldy;
+#endif
+    const u32 runs = is_one_run ? 1 : rows, length = is_one_run ? rows * columns : columns, lane = thread_index() % 32;
+    // Gathers eight results of a run, with zeros after its end.
+    auto gather = [&](u32 run, u32 first, float (&v)[8]) {
+        u32 row = is_one_run ? first / columns : run, column = is_one_run ? first - row * columns : first;
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) {
+            v[j] = first + j < length ? sum_at(row, column) + load_bias(p, z, n0 + column) : 0.0f;
+            column += 1;
+            if (column == columns) column = 0, row += 1;
+        }
+    };
+    const u32 vec8s = (length + 7) / 8;
+#pragma unroll 1
+    for (u32 i = lane; i < runs * vec8s; i += 32) {
+        const u32 run = i / vec8s;
+        const u64 at = y_offset(p, z, m0 + run, n0);
+        const u32 first = (0 - (u32)at) % 8 + (i - run * vec8s) * 8;
+        if (first + 8 > length) continue;
+        float v[8];
+        gather(run, first, v);
+        store_vec8(p.y, e, stats, at + first, v);
+    }
+#pragma unroll 1
+    for (u32 i = lane; i < 2 * runs; i += 32) {
+        const u32 run = i / 2;
+        const u64 at = y_offset(p, z, m0 + run, n0);
+        const u32 unaligned = (0 - (u32)at) % 8, head = unaligned < length ? unaligned : length;
+        const u32 first = i % 2 == 0 ? 0 : head + (length - head) / 8 * 8, count = (i % 2 == 0 ? head : length) - first;
+        if (count == 0) continue;
+        float v[8];
+        gather(run, first, v);
+#pragma unroll
+        for (u32 j = 0; j < 8; j++) v[j] = j < count ? v[j] : 0.0f;
+        store_partial_vec8(p.y, e, stats, at + first, count, v);
+    }
+}
+
+// Stores eight results from (m, n) on, to aligned elements of y, or with several splits to the partial sums. Results
+// outside the matrix are skipped.
 DEVICE void store_result_vec8(const GemmParams& p, u32 z, u32 split, u32 m, u32 n, const float* from, const Epilogue& e, StatsAccumulator& stats) {
     if (m >= p.m || n >= p.n) return;
     const bool is_unsplit = p.splits == 1;
-    const u64 at = y_offset(p, z, m, n);
-    if (is_unsplit && p.vectorized) {
+    if (is_unsplit) {
         float v[8];
 #pragma unroll
         for (u32 j = 0; j < 8; j++) v[j] = from[j];
@@ -188,12 +296,12 @@ DEVICE void store_result_vec8(const GemmParams& p, u32 z, u32 split, u32 m, u32 
 #pragma unroll
             for (u32 j = 0; j < 8; j++) v[j] += load_bias(p, z, n + j);
         }
-        store_vec8(p.y, e, stats, at, v);
+        store_vec8(p.y, e, stats, y_offset(p, z, m, n), v);
         return;
     }
     float* partials = p.partials + (((u64)split * p.batch + z) * p.m + m) * p.n + n;
     const u32 remaining = p.n - n < 8 ? p.n - n : 8;
-    if (!is_unsplit && p.n % 4 == 0) {
+    if (p.n % 4 == 0) {
         // 16-byte stores, so that the lines of a warp fill their sectors.
 #pragma unroll 1
         for (u32 j = 0; j < remaining; j += 4) {
@@ -203,20 +311,14 @@ DEVICE void store_result_vec8(const GemmParams& p, u32 z, u32 split, u32 m, u32 
         return;
     }
 #pragma unroll 1
-    for (u32 j = 0; j < remaining; j++) {
-        if (is_unsplit) {
-            store_scalar(p.y, e, stats, at + j, from[j] + load_bias(p, z, n + j));
-        } else {
-            partials[j] = from[j];
-        }
-    }
+    for (u32 j = 0; j < remaining; j++) partials[j] = from[j];
 }
 
 // Stores two such vectors. The second one is `second_row` rows below the first, and `second_from` floats after it in shared
 // memory. Both are stored together if possible, because a warp that is alone on its scheduler then waits half as often.
 DEVICE void store_result_vec8_pair(const GemmParams& p, u32 z, u32 split, u32 m, u32 n, const float* from, u32 second_row, u32 second_from,
                             const Epilogue& e, StatsAccumulator& stats) {
-    if (p.splits == 1 && p.vectorized && m + second_row < p.m && n < p.n) {
+    if (p.splits == 1 && m + second_row < p.m && n < p.n) {
         float v[16];
 #pragma unroll
         for (u32 j = 0; j < 16; j++) v[j] = from[j / 8 * second_from + j % 8];
@@ -235,6 +337,10 @@ DEVICE void store_result_vec8_pair(const GemmParams& p, u32 z, u32 split, u32 m,
 // Stores `rows` rows of `vec8s` 8-wide vectors of a warp from shared memory, from (m0, n0) of the result on.
 DEVICE void store_epilogue_tile(const GemmParams& p, u32 z, u32 split, u32 m0, u32 n0, const float* tile, u32 pitch, u32 rows,
                                 u32 vec8s, const Epilogue& e, StatsAccumulator& stats) {
+    if (p.splits == 1 && !p.vectorized) {
+        store_unaligned_tile(p, z, m0, n0, rows, vec8s * 8, e, stats, [&](u32 row, u32 column) { return tile[row * pitch + column]; });
+        return;
+    }
 #pragma unroll 1
     for (u32 i = thread_index() % 32; i < rows * vec8s; i += 32) {
         const u32 row = i / vec8s, column = i % vec8s * 8;

@@ -92,7 +92,7 @@ DEVICE void smem_store(const GemmParams& p, const TileCoord& block, u32 row, u32
                        StatsAccumulator& stats) {
     const u32 lane = thread_index() % 32;
 #if SWAP_AB
-    // Both 8-wide vectors of a line of 16 are in neighbouring lanes; the next line is 16 columns further.
+    // Rows of weights are aligned: they are whole taps of a multiple of eight inputs. Both 8-wide vectors of a line of 16 are in neighbouring lanes; the next line is 16 columns further.
     const u32 r = lane % 2 * 8, c = lane / 2, second_from = smem_index<COLUMNS_IN_SMEM>(0, 16);
 #pragma unroll 1
     for (u32 i = 0; i < COLUMNS_IN_SMEM; i += STORE_COLUMNS) {
@@ -102,6 +102,11 @@ DEVICE void smem_store(const GemmParams& p, const TileCoord& block, u32 row, u32
 #else
     // Four 8-wide vectors of a row in neighbouring lanes, of rows four apart, which are in different banks. The second
     // vector is eight rows further.
+    if (p.splits == 1 && !p.vectorized) {
+        store_unaligned_tile(p, block.z, row, column, 16, COLUMNS_IN_SMEM, e, stats,
+                             [&](u32 r, u32 c) { return tile[smem_index<COLUMNS_IN_SMEM>(r, c)]; });
+        return;
+    }
     const u32 r = lane / 8 + lane / 4 % 2 * 4, c = lane % 4 * 8, second_from = smem_index<COLUMNS_IN_SMEM>(8, 0);
 #pragma unroll 1
     for (u32 i = 0; i < COLUMNS_IN_SMEM; i += STORE_COLUMNS) {

@@ -79,7 +79,7 @@ KERNEL(simt_gemm, GemmParams) {
         for (u32 j = 0; j < 4; j++) {
             u32 m = block.m + row + i, n = block.n + column + j;
             if (m >= p.m || n >= p.n) continue;
-            store_scalar(p.y, e, stats, (u64)block.z * p.y_stride + (u64)m * p.ldy + n, sums[i][j] + load_bias(p, block.z, n));
+            store_scalar(p.y, e, stats, y_offset(p, block.z, m, n), sums[i][j] + load_bias(p, block.z, n));
         }
     }
     end_epilogue(p.y, e, stats);

@@ -1,13 +1,14 @@
 // TMA loads of the operands of a K tile of 64 into the layout of wgmma.cuh.
 //
 // Pixels of a convolution are consecutive in y (FORWARD, WEIGHT) or in x (DATA, stride 1 only), shifted by a kernel
-// offset ("tap"). TMA's im2col mode finds them in the other tensor and fills zeros outside. Channels are a multiple of
-// 64, so 64 of k or of n belong to one tap. One thread issues all loads. It advances positions instead of dividing,
+// offset ("tap"). TMA's im2col mode finds them in the other tensor and fills zeros outside. The host rounds channels up
+// to a multiple of 64, so 64 of k or of n belong to one tap: TMA fills zeros for channels that a tensor does not have. One
+// thread issues all loads. It advances positions instead of dividing,
 // because divisions would take longer than the multiplications.
 
 struct TmaGemmParams {
     // GEMM: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last contiguous. Convolutions: pixels of x or dy
-    // for the operand with taps; w as [z][output][tap, input] (FORWARD) or [output][tap][input] (DATA); dy as
+    // for the operand with taps; w as [z, output][tap][input] (FORWARD, DATA); dy as
     // [pixel][output] for WEIGHT.
     TensorMap a, b;
     GemmParams gemm;
@@ -151,6 +152,9 @@ DEVICE void load_b_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& p
         tma_load_multicast(smem + panel * K_TILE, p.b, block.n + panel, position.k, block.z, full);
     }
 #endif
+#elif MODE == FORWARD
+    const Tap& tap = position.tap;
+    tma_load(smem, p.b, tap.channel, tap.i * p.gemm.kernel_w + tap.j, block.z * p.gemm.outputs + block.n, full);
 #elif B_K_CONTIGUOUS
     tma_load(smem, p.b, position.k, block.n, block.z, full);
 #else

@@ -34,9 +34,9 @@ fn product(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
-/// Returns the results as halves, and their row. With `more` a bias is added, if possible, and the destination is
+/// Returns the results for operands and results of a type, and their row. With `more` a bias is added, if possible, and the destination is
 /// accumulated.
-fn results<B: Backend>(device: &B, work: Work, more: bool) -> Result<(Vec<f16>, Stats), B::Error> {
+fn results<B: Backend>(device: &B, work: Work, dtype: DType, more: bool) -> Result<(Vec<f32>, Stats), B::Error> {
     let [a_len, b_len, y_len] = match work {
         Work::Gemm(p) => p.lens().map(|len| len as usize),
         Work::Conv(p, Pass::Forward) => [product(p.x()), product(p.w()), product(p.y())],
@@ -44,8 +44,12 @@ fn results<B: Backend>(device: &B, work: Work, more: bool) -> Result<(Vec<f16>, 
         Work::Conv(p, Pass::Weight) => [product(p.x()), product(p.y()), product(p.w())],
     };
     let load = |len, seed| {
-        let mut buffer = device.alloc(DType::F16, len)?;
-        device.write(Data::F16(&numbers(len, seed)), &mut buffer)?;
+        let mut buffer = device.alloc(dtype, len)?;
+        let values = numbers(len, seed);
+        match dtype {
+            DType::F16 => device.write(Data::F16(&values), &mut buffer)?,
+            _ => device.write(Data::F32(&values.iter().map(|x| x.to_f32()).collect::<Vec<_>>()), &mut buffer)?,
+        }
         Ok::<_, B::Error>(buffer)
     };
     let (a, b, mut y) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?);
@@ -64,8 +68,14 @@ fn results<B: Backend>(device: &B, work: Work, more: bool) -> Result<(Vec<f16>, 
         Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias, y: store })?,
         Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias, y: store })?,
     }
-    let mut values = vec![f16::ZERO; y_len];
-    block_on(device.read(&y, DataMut::F16(&mut values)))?;
+    let mut values = vec![0.0; y_len];
+    if dtype == DType::F16 {
+        let mut halves = vec![f16::ZERO; y_len];
+        block_on(device.read(&y, DataMut::F16(&mut halves)))?;
+        values = halves.into_iter().map(f16::to_f32).collect();
+    } else {
+        block_on(device.read(&y, DataMut::F32(&mut values)))?;
+    }
     let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
     block_on(device.collect(&table, 2..3, &mut rows, &[], &mut []))?;
     Ok((values, rows[0]))
@@ -132,16 +142,57 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
     ];
     all.extend(nothing.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
     all.push(Work::Gemm(Gemm::new(136, 144, 0)?));
+    // Groups of channels that TMA does not load: the next group's follow.
+    for [c, o] in [[72, 136], [136, 24], [8, 16], [12, 20]] {
+        let p = Conv2d::padded([2, 7, 5, 2 * c], 2 * o, [3, 3], [1, 1])?.groups(2)?;
+        all.extend(Pass::ALL.map(|pass| Work::Conv(p, pass)));
+    }
     let strided = Conv2d::padded([2, 9, 8, 32], 48, [3, 3], [1, 1])?.stride([2, 2])?.groups(2)?;
     all.extend(Pass::ALL.map(|pass| Work::Conv(strided, pass)));
     Ok(all)
 }
 
+/// Sizes of which operands are copied to aligned rows, and strides whose gradients are computed in phases.
+fn copied_shapes() -> Result<Vec<Work>, ShapeError> {
+    let columns = Gemm::new(200, 11, 136)?;
+    let mut all = vec![columns, columns.transpose_b()?, Gemm::new(136, 72, 135)?.transpose_b()?];
+    all.extend([Gemm::new(133, 67, 264)?.transpose_a()?, Gemm::new(160, 133, 200)?]);
+    // Three heads of attention over 65 tokens, and one matrix for all of a batch.
+    all.push(Gemm::new(65, 64, 65)?.batched(3, [65 * 65, 65 * 64, 65 * 64])?);
+    all.push(Gemm::new(65, 65, 64)?.transpose_a()?.batched(3, [65 * 64, 0, 65 * 65])?);
+    let mut all: Vec<Work> = all.into_iter().map(Work::Gemm).collect();
+    // A classifier of more than 128 pixels for each image, odd channels on both sides, images of three channels.
+    for p in [
+        Conv2d::new([2, 13, 11, 64], 11, [1, 1])?,
+        Conv2d::padded([3, 7, 9, 21], 13, [3, 3], [1, 1])?,
+        Conv2d::padded([3, 9, 8, 3], 24, [3, 2], [1, 2])?,
+    ] {
+        all.extend(Pass::ALL.map(|pass| Work::Conv(p, pass)));
+    }
+    for p in [
+        Conv2d::padded([2, 9, 8, 16], 24, [3, 3], [1, 1])?.stride([2, 2])?,
+        // One tap for a quarter of the pixels, and none for the others.
+        Conv2d::new([2, 9, 8, 64], 72, [1, 1])?.stride([2, 2])?,
+        // A dilation that shares a factor with the stride, so that whole rows have no taps.
+        Conv2d::padded([2, 11, 13, 8], 16, [3, 4], [3, 2])?.stride([2, 3])?.dilation([2, 2])?,
+        // Fewer taps than pixels between them, and rows that no window reaches.
+        Conv2d::new([1, 11, 10, 24], 8, [2, 3])?.stride([4, 3])?,
+        // Odd channels too, as in the last layer of a generator.
+        Conv2d::padded([2, 10, 12, 3], 20, [4, 4], [1, 1])?.stride([2, 2])?,
+    ] {
+        all.push(Work::Conv(p, Pass::Data));
+    }
+    Ok(all)
+}
+
 /// Long sums of few results: cut on a device of eight multiprocessors.
 fn long_sums() -> Result<Vec<Work>, ShapeError> {
-    let forward =
-        [Conv2d::padded([2, 7, 5, 200], 16, [3, 3], [1, 1])?, Conv2d::padded([2, 7, 5, 256], 64, [3, 3], [1, 1])?];
-    let weights = [Conv2d::new([1, 40, 40, 72], 16, [1, 1])?, Conv2d::new([1, 40, 40, 128], 32, [1, 1])?];
+    // Groups of channels that TMA does not load, and channels that it does.
+    let forward = [
+        Conv2d::padded([2, 7, 5, 400], 32, [3, 3], [1, 1])?.groups(2)?,
+        Conv2d::padded([2, 7, 5, 256], 64, [3, 3], [1, 1])?,
+    ];
+    let weights = [Conv2d::new([1, 40, 40, 144], 32, [1, 1])?.groups(2)?, Conv2d::new([1, 40, 40, 128], 32, [1, 1])?];
     let mut all = vec![Work::Gemm(Gemm::new(64, 64, 2048)?), Work::Gemm(Gemm::new(128, 128, 1536)?)];
     all.extend(forward.map(|p| Work::Conv(p, Pass::Forward)));
     all.extend(weights.map(|p| Work::Conv(p, Pass::Weight)));
@@ -158,6 +209,30 @@ pub fn check_some(device: &Cuda, count: usize) {
     check_these(device, shapes().expect("valid shapes").into_iter().take(count), false);
 }
 
+/// Tests shapes of which operands are copied.
+pub fn check_copied(device: &Cuda, more: bool) {
+    check_these(device, copied_shapes().expect("valid shapes"), more);
+}
+
+/// Products in f32 of which four neighbouring elements are aligned, of more rows and columns than a tile has, and results
+/// of any width.
+fn f32_shapes() -> Result<Vec<Work>, ShapeError> {
+    let (p, odd) = (Gemm::new(136, 144, 44)?, Gemm::new(133, 67, 44)?.transpose_b()?);
+    let mut all = vec![p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?, odd];
+    all.push(Gemm::new(40, 24, 20)?.batched(3, [800, 0, 960])?);
+    let mut all: Vec<Work> = all.into_iter().map(Work::Gemm).collect();
+    let grouped = Conv2d::padded([2, 9, 8, 24], 40, [3, 3], [1, 1])?.stride([2, 2])?.groups(2)?;
+    for p in [Conv2d::padded([2, 9, 8, 12], 20, [3, 3], [1, 1])?, grouped] {
+        all.extend(Pass::ALL.map(|pass| Work::Conv(p, pass)));
+    }
+    Ok(all)
+}
+
+/// Tests products in f32.
+pub fn check_f32(device: &Cuda, more: bool) {
+    check_typed(device, f32_shapes().expect("valid shapes"), DType::F32, more);
+}
+
 /// Shapes of long sums.
 pub fn check_long_sums(device: &Cuda) {
     for more in [false, true] {
@@ -172,11 +247,15 @@ pub fn check_longest_sum(device: &Cuda) {
 }
 
 fn check_these(device: &Cuda, shapes: impl IntoIterator<Item = Work>, more: bool) {
+    check_typed(device, shapes, DType::F16, more);
+}
+
+fn check_typed(device: &Cuda, shapes: impl IntoIterator<Item = Work>, dtype: DType, more: bool) {
     let name = device.caps().name.to_owned();
     for work in shapes {
-        let (values, row) = results(device, work, more).expect("runs");
-        let (want, want_row) = results(&Reference::default(), work, more).expect("runs");
-        let differs = values.iter().zip(&want).position(|(a, b)| a.to_f32() != b.to_f32());
+        let (values, row) = results(device, work, dtype, more).expect("runs");
+        let (want, want_row) = results(&Reference::default(), work, dtype, more).expect("runs");
+        let differs = values.iter().zip(&want).position(|(a, b)| a != b);
         assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.self_test_results());
         assert_eq!(row.counts(), want_row.counts(), "{name}, {work:?}");
         // A row into which nothing was stored has no histogram.

@@ -103,16 +103,16 @@ fn cuda(text: &mut String, prove: bool) {
 /// Writes which kernels for a single architecture pass their self-test on a CUDA device.
 #[cfg(feature = "cuda")]
 fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
-    let modules = device.arch_specific_modules();
+    let modules = device.self_test_names();
     if !prove {
         let more = if modules.is_empty() { "" } else { "; --prove tests them" };
-        write_property(text, "kernels for this architecture", &format!("{}{more}", modules.len()));
+        write_property(text, "self-tests of kernels for this architecture", &format!("{}{more}", modules.len()));
         return;
     }
     for module in modules {
         let verdict =
-            device.self_test_module(module).map_or_else(|why| format!("not used: {why}"), |()| "right".into());
-        write_property(text, module, &verdict);
+            device.self_test_module(&module).map_or_else(|why| format!("not used: {why}"), |()| "right".into());
+        write_property(text, &module, &verdict);
     }
 }
 
