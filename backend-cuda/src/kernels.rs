@@ -131,10 +131,16 @@ pub static PAD: Kernel = Kernel { module: &PAD_MODULE, entry: "pad" };
 const ROWS_MODULE: Module = Module::new("rows", &[STORE, ELEMENTWISE, file!("rows.cu")]);
 /// Kernel that gathers rows of a table (embedding).
 pub static ROWS_GATHER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_gather" };
-/// Kernel that empties the lists of indices by table row.
+/// Kernel that sets the counts of indices by table row to zero.
 pub static ROWS_CLEAR: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_clear" };
-/// Kernel that links each row of an embedding table to the indices that select it.
-pub static ROWS_LINK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_link" };
+/// Kernel that counts the indices of each row of an embedding table.
+pub static ROWS_COUNT: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_count" };
+/// Kernel that gives each row of a table a range of positions.
+pub static ROWS_START: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_start" };
+/// Kernel that writes the positions of indices to the ranges of their rows.
+pub static ROWS_PLACE: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_place" };
+/// Kernel that sorts the positions of each range.
+pub static ROWS_RANK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_rank" };
 /// Kernel that adds rows to those of a table that indices select (embedding gradient).
 pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_scatter" };
 
@@ -262,7 +268,10 @@ static STANDALONE: &[&Kernel] = &[
     &REDUCE,
     &ROWS_GATHER,
     &ROWS_CLEAR,
-    &ROWS_LINK,
+    &ROWS_COUNT,
+    &ROWS_START,
+    &ROWS_PLACE,
+    &ROWS_RANK,
     &ROWS_SCATTER,
     &POOL,
     &UNPOOL_SCATTER,

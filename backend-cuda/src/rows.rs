@@ -13,9 +13,12 @@ struct RowsParams {
     y: StoreParams,
     x: u64,
     index: u64,
-    head: u64,
-    tail: u64,
-    next: u64,
+    counts: u64,
+    starts: u64,
+    total: u64,
+    places: u64,
+    unsorted: u64,
+    sorted: u64,
     kind: u32,
     count: u32,
     table: u32,
@@ -39,9 +42,12 @@ impl Cuda {
             y: self.store(y, n, blocks)?,
             x: x.expect_len((from * row) as usize).at(),
             index: index.expect_len(count as usize).typed_address(DType::U32),
-            head: 0,
-            tail: 0,
-            next: 0,
+            counts: 0,
+            starts: 0,
+            total: 0,
+            places: 0,
+            unsorted: 0,
+            sorted: 0,
             kind: x.kind(),
             count,
             table,
@@ -53,16 +59,26 @@ impl Cuda {
             // SAFETY: x, the indices and y have the descriptor's sizes; the kernel uses no index beyond the table.
             return unsafe { self.launch(kernel, blocks, &params) };
         }
-        let words = 2 * table as usize + count as usize;
-        params.head = self.workspace_address(WorkspaceKind::Intermediates, 4 * words)?;
-        params.tail = params.head + 4 * u64::from(table);
-        params.next = params.tail + 4 * u64::from(table);
-        let (_, clearing) = self.elementwise_grid(&kernels::ROWS_CLEAR, table as usize)?;
-        // SAFETY: as above, and the scratch memory holds all lists.
-        unsafe {
-            self.launch(&kernels::ROWS_CLEAR, clearing, &params)?;
-            self.launch(&kernels::ROWS_LINK, [1, 1, 1], &params)?;
-            self.launch(kernel, blocks, &params)
+        let [rows, indices] = [table, count].map(|len| 4 * u64::from(len));
+        let words = 2 * table as usize + 3 * count as usize + 1;
+        params.counts = self.workspace_address(WorkspaceKind::Intermediates, 4 * words)?;
+        params.starts = params.counts + rows;
+        params.places = params.starts + rows;
+        params.unsorted = params.places + indices;
+        params.sorted = params.unsorted + indices;
+        params.total = params.sorted + indices;
+        let blocks_for = |kernel, len: u32| Ok::<_, Error>([self.fill_device(kernel, len.div_ceil(256))?, 1, 1]);
+        for (kernel, len) in [
+            (&kernels::ROWS_CLEAR, table),
+            (&kernels::ROWS_COUNT, count),
+            (&kernels::ROWS_START, table),
+            (&kernels::ROWS_PLACE, count),
+            (&kernels::ROWS_RANK, count),
+        ] {
+            // SAFETY: as above, and the scratch memory holds all of the sort.
+            unsafe { self.launch(kernel, blocks_for(kernel, len)?, &params)? };
         }
+        // SAFETY: as above.
+        unsafe { self.launch(kernel, blocks, &params) }
     }
 }
