@@ -105,8 +105,8 @@ fn cuda(text: &mut String, prove: bool) {
 fn proofs(device: &gradscale::Cuda, prove: bool, text: &mut String) {
     let modules = device.self_test_names();
     if !prove {
-        let more = if modules.is_empty() { "" } else { "; --prove tests them" };
-        write_property(text, "self-tests of kernels for this architecture", &format!("{}{more}", modules.len()));
+        let more = if modules.is_empty() { "" } else { "; --prove runs them" };
+        write_property(text, "self-tests of kernels", &format!("{}{more}", modules.len()));
         return;
     }
     for module in modules {
