@@ -4,7 +4,7 @@ mod emulated;
 
 use emulated::Emulated;
 use gradscale::{
-    Input, Method, Parameters, Trainer,
+    Cpu, Input, Method, Parameters, Trainer, forward_sites,
     gradscale_core::backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
     nn::{BatchNorm, Linear, Module},
     optim::Sgd,
@@ -55,6 +55,54 @@ fn a_step_is_two_recordings() {
             assert_eq!(after.copies_waiting, if ahead.is_some() { 2 } else { 0 }, "step {step}");
         }
     }
+}
+
+/// Trains a layer whose results reach 10^6; returns losses, repeats and the exponents of activations.
+fn train_beyond_half<B: Backend<Error: std::fmt::Debug + 'static>>(
+    device: B, method: &str,
+) -> (Vec<f32>, usize, Vec<i32>) {
+    let mut parameters = Parameters::seeded(1);
+    let mut at = parameters.at("net");
+    let [a, b, c] =
+        [("a", 4, 8), ("b", 8, 8), ("c", 8, 2)].map(|(name, from, to)| Linear::new(&mut at.at(name), from, to));
+    let method: Method = method.parse().expect("a method");
+    let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), method).expect("a trainer");
+    for name in ["net.a.weight", "net.b.weight"] {
+        let values = trainer.parameter(name).expect("a parameter").data;
+        let values: Vec<f32> = values.iter().map(|x| x * 2048.0).collect();
+        trainer.set_parameter(name, &values).expect("a parameter");
+    }
+    let points: Vec<f32> = (0..64u8).map(|i| f32::from(i * 37 % 64) / 32.0 - 1.0).collect();
+    let labels = [0, 1].repeat(8);
+    let (mut losses, mut repeats) = (Vec::new(), 0);
+    for _ in 0..6 {
+        let batch = [Input::f32([16, 4], &points), Input::u8([16], &labels)];
+        let gradients = trainer.backward(batch, |[x, labels]| {
+            let large = a.forward(x).relu();
+            c.forward((large + b.forward(large)) * (1.0 / 1048576.0)).cross_entropy(labels)
+        });
+        let outcome = trainer.step(gradients.expect("a backward pass")).expect("a step");
+        assert_eq!(outcome.skipped, None);
+        losses.push(outcome.loss);
+        repeats += outcome.repeated.len();
+    }
+    let exponents = forward_sites(&trainer).map(|site| site.alpha).collect();
+    (losses, repeats, exponents)
+}
+
+/// Exponents of activations come with the stores: a network that exceeds half trains as on the CPU in f32, first step by
+/// step and then in recordings.
+#[test]
+fn activations_beyond_half_have_exponents() {
+    let Some(emulated) = emulated() else { return };
+    let (right, ..) = train_beyond_half(Cpu::new(1).expect("threads"), "fp32");
+    let device = emulated.open().expect("a device");
+    let (losses, repeats, exponents) = train_beyond_half(device, "gs:forward=repeat");
+    for (loss, right) in losses.iter().zip(&right) {
+        assert!((loss - right).abs() < 0.02 * right, "{losses:?} instead of {right:?}");
+    }
+    assert_eq!(repeats, 1);
+    assert!(exponents.iter().any(|&alpha| alpha <= -4), "{exponents:?}");
 }
 
 fn double(
