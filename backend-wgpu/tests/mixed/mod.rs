@@ -14,14 +14,14 @@ use std::{collections::BTreeMap, fmt::Debug, thread};
 type Trained = (Vec<Vec<i32>>, Vec<u8>);
 
 fn train<B: Backend<Error: Debug + 'static>>(
-    device: B, group: Group, (divided, of): (bool, BatchNormScope),
+    device: B, group: Group, (divided, of): (bool, BatchNormScope), method: &str,
 ) -> Result<Trained, Error<B::Error>> {
     let mut parameters = Parameters::seeded(5);
     let scope = &mut parameters.at("net");
     let first = Linear::new(&mut scope.at("first"), 8, 16);
     let norm = BatchNorm::new(&mut scope.at("norm"), 16);
     let second = Linear::new(&mut scope.at("second"), 16, 4);
-    let method: Method = "gs:exact,interval=1".parse().expect("a method");
+    let method: Method = method.parse().expect("a method");
     let trainer = Trainer::new(device, parameters, Adam::new(0.01), method)?;
     let trainer = if divided { trainer.with_options(TrainerOptions::new().with_sharded_optimizer()) } else { trainer };
     let parts = if of == BatchNormScope::World { 2 } else { 4 };
@@ -45,15 +45,16 @@ fn train<B: Backend<Error: Debug + 'static>>(
 }
 
 fn both<T: Send>(
-    gpu: impl Fn() -> Wgpu + Sync, told: (bool, BatchNormScope), end: impl Fn(Result<Trained, String>) -> T + Sync,
+    gpu: impl Fn() -> Wgpu + Sync, told: (bool, BatchNormScope), method: &str,
+    end: impl Fn(Result<Trained, String>) -> T + Sync,
 ) -> [T; 2] {
     let [first, second] = Threads::world(2).try_into().expect("two");
     thread::scope(|scope| {
         let there = scope.spawn(|| {
-            let trained = train(gpu(), Group::new(second), told);
+            let trained = train(gpu(), Group::new(second), told, method);
             end(trained.map_err(|error| error.to_string()))
         });
-        let trained = train(Cpu::new(1).expect("threads"), Group::new(first), told);
+        let trained = train(Cpu::new(1).expect("threads"), Group::new(first), told, method);
         [end(trained.map_err(|error| error.to_string())), there.join().expect("a rank")]
     })
 }
@@ -61,11 +62,14 @@ fn both<T: Send>(
 /// Both decide from the same rows, and each weight is updated by one of them for both, so their weights stay equal.
 /// Without sharding such a group is refused: software drivers may round as the CPU does, but none guarantees it.
 pub fn a_cpu_and_a_gpu(gpu: impl Fn() -> Wgpu + Sync) {
-    for of in BatchNormScope::ALL {
-        let [here, there] = both(&gpu, (true, of), |trained| trained.expect("a training"));
+    let cases = BatchNormScope::ALL.into_iter().map(|of| (of, "gs:exact,interval=1"));
+    // Exponents of activations are decided by one rank for both, like those of gradients.
+    for (of, method) in cases.chain([(BatchNormScope::Rank, "gs:exact,interval=1,forward=on")]) {
+        let [here, there] = both(&gpu, (true, of), method, |trained| trained.expect("a training"));
         assert!(here == there, "ranks have drifted apart: {:?} and {:?}", here.0, there.0);
         assert!(here.0.iter().all(|exponents| exponents.len() == 3), "{:?}", here.0);
     }
-    let words = both(&gpu, (false, BatchNormScope::Rank), |trained| trained.expect_err("two kinds"));
+    let words =
+        both(&gpu, (false, BatchNormScope::Rank), "gs:exact,interval=1", |trained| trained.expect_err("two kinds"));
     assert!(words[0] == words[1] && words[0].starts_with("rank 1 has another device than rank 0: "), "{words:?}");
 }
