@@ -76,10 +76,8 @@ def main():
         lines.append(f"| {name} | {' | '.join(cells)} | {of} |")
     version = re.search(r"version (\S+)", subprocess.check_output(["qemu-aarch64", "--version"], text=True)).group(1)
     said = f"<sub>{datetime.date.today().isoformat()}, commit {page.commit()}, qemu {version.rstrip(')')}.</sub>"
-    text = page.PAGE.read_text()
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    page.PAGE.write_text(before + "\n\n".join([MARKS[0], "\n".join(lines), said, MARKS[1]]) + after)
+    inside = "\n\n".join(["", "\n".join(lines), said, ""])
+    page.PAGE.write_text(page.fill_section(page.PAGE.read_text(), MARKS, inside))
 
 
 if __name__ == "__main__":

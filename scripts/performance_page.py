@@ -342,6 +342,14 @@ def placed(text, machine, before):
     return before.replace(END_OF_MACHINES, f"{block}\n\n{END_OF_MACHINES}")
 
 
+def fill_section(text, marks, inside):
+    """Replaces what is between two marks, which must occur once."""
+    if any(text.count(mark) != 1 for mark in marks) or text.index(marks[0]) > text.index(marks[1]):
+        raise ValueError(f"the page lacks the marks {' and '.join(marks)}")
+    before, rest = text.split(marks[0])
+    return before + marks[0] + inside + marks[1] + rest.split(marks[1])[1]
+
+
 def write(directory, parts):
     machine, text, missing = measured(directory, parts)
     PAGE.write_text(placed(text, machine, PAGE.read_text()))

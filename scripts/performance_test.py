@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""The page of scripts/performance.py out of made-up results, and processes that take turns.
+"""The pages of scripts/performance.py and scripts/rust_peers.py out of made-up results, and processes that take turns.
 
 The last line starts with PASSED or FAILED (exit status 1).
 """
 import json
+import os
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 import performance_page as page
-from turns import Turns
+import rust_peers
+import rust_peers_page
+from turns import ROOT, Turns
 
 ABOUT = {"commit": "abc", "machine": "a machine, 2 cores", "instructions": "AVX2", "date": "2026-01-01", "quick": False, "profile": "release", "load": 0.1,
          "peers": {"OpenBLAS": "0.3.30 (Haswell)", "torch": "2.15"}}
@@ -128,6 +133,84 @@ class Page(unittest.TestCase):
             self.assertIsNone(one.read())
         with self.assertRaises(SystemExit), Turns([sys.executable, "-c", "raise SystemExit(3)"]) as one:
             one.read()
+
+
+def training(network, threads, seconds, **changed):
+    """A row of scripts/rust_peers.py, in which `seconds` are the times of each side."""
+    sides = list(rust_peers_page.SIDES)
+    losses = {side: [2.5, 2.4, 2.3] for side in sides} | {"gradscale gs": [2.5, 2.401, 2.3]}
+    return {"network": network, "threads": threads, "losses": losses, "parameters": dict.fromkeys(sides, 1234),
+            "seconds": dict(zip(sides, [[one] * 4 for one in seconds])), "peak": dict(zip(sides, [1e8, 6e7, 2e8, 3e8]))} | changed
+
+
+class RustPeers(unittest.TestCase):
+    ABOUT = {"commit": "abc", "machine": "a machine, 2 cores", "date": "2026-01-01", "cargo": "1.95.0", "flags": "-C x", "load": 0.1}
+    BUILDS = [{"name": name, "version": "0.22.1", "crates": 141, "wall": 61.2, "processor": 120.0} for name in rust_peers_page.CRATES]
+
+    def test_pages(self):
+        rows = [training(network, threads, [0.02, 0.03, 0.04, 0.1]) for network in rust_peers_page.NETWORKS for threads in (1, 2)]
+        rows[1]["seconds"]["burn"] = [0.02, 0.02, 0.02, 0.02]
+        found = {"steps": self.ABOUT | {"rows": rows}, "builds": self.ABOUT | {"rows": self.BUILDS}}
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            pages = [folder / "performance.md", folder / "README.md"]
+            originals = [page.PAGE.read_text(), rust_peers_page.README.read_text()]
+            with mock.patch.multiple(rust_peers_page, PAGE=pages[0], README=pages[1]):
+                with self.assertRaisesRegex(SystemExit, "no results"):
+                    rust_peers_page.write_pages(folder)
+                for path, text in zip(pages, originals, strict=True):
+                    path.write_text(text)
+                (folder / "steps.json").write_text(json.dumps(found["steps"]))
+                self.assertEqual(rust_peers_page.write_pages(folder), ["builds"])
+                (folder / "builds.json").write_text(json.dumps(found["builds"]))
+                for _ in range(2):
+                    # The pages as they are have room for the results, which replace those of before.
+                    self.assertEqual(rust_peers_page.write_pages(folder), [])
+                    performance, readme = (path.read_text() for path in pages)
+        section = performance.split(rust_peers_page.MARKS[0])[1].split(rust_peers_page.MARKS[1])[0]
+        self.assertIn("| MLP 784 – 1024 – 1024 – 10, 256 images | 1 | 20.0 (20.0 – 20.0) | 30.0 (30.0 – 30.0) | 40.0 (40.0 – 40.0) "
+                      "| 100 (100 – 100) | 0.50 (0.50 – 0.50) | 0.20 (0.20 – 0.20) | 1.50 (1.50 – 1.50) |", section)
+        self.assertIn("| transformer, 4 layers, width 256, 4 heads, 4 × 128 | 2 | 100 | 60 | 200 | 300 |", section)
+        self.assertIn("gradscale gs 4e-04, burn 0e+00, candle 0e+00", section)
+        self.assertIn("| burn 0.22.1 | 141 | 61 | 120 |", section)
+        self.assertIn("In f32 on 2 threads a step of MLP / CNN / transformer takes 1.00 / 0.50 / 0.50 of burn 0.22.1's "
+                      "and 0.20 / 0.20 / 0.20 of candle 0.11.1's time", readme)
+        self.assertEqual(len(readme.splitlines()), len(originals[1].splitlines()))
+        # Every row of a table has the cells of its head.
+        for lines in re.findall(r"(?:^\|.*\n)+", section, re.M):
+            self.assertEqual(len({line.count("|") for line in lines.splitlines()}), 1, lines)
+
+    def test_trainings_that_differ_are_named(self):
+        row = training("mlp", 1, [0.02] * 4)
+        self.assertIsNone(rust_peers_page.disagreement(row))
+        wrong = {
+            "losses of candle differ from those of gradscale f32 by 4.2e-03, more than 1e-04": {"candle": [2.5, 2.41, 2.3]},
+            "losses of gradscale gs differ": {"gradscale gs": [2.5, 2.4, 2.33]},
+            "a loss is not finite": {"burn": [2.5, float("nan"), 2.3]},
+            "hardly changes": dict.fromkeys(rust_peers_page.SIDES, [2.5, 2.5, 2.5]),
+        }
+        for words, losses in wrong.items():
+            self.assertIn(words, rust_peers_page.disagreement(row | {"losses": row["losses"] | losses}))
+        counts = row["parameters"] | {"burn": 1235}
+        self.assertIn("numbers of parameters differ", rust_peers_page.disagreement(row | {"parameters": counts}))
+
+    def test_failures_of_cargo_are_one_line(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            rust_peers.copy_programs(folder)
+            # The engine is found from anywhere, and there is one.
+            (found,) = re.findall(r'gradscale = \{ path = "(.*)" \}', (folder / "gradscale/Cargo.toml").read_text())
+            self.assertEqual(pathlib.Path(found), ROOT)
+            self.assertEqual({path.parent.name for path in folder.glob("*/main.rs")}, set(rust_peers_page.CRATES))
+            with mock.patch.dict(os.environ, PATH=name):
+                with self.assertRaisesRegex(SystemExit, "cargo is not installed"):
+                    rust_peers.run_cargo(folder, "burn", "fetch")
+                (folder / "cargo").write_text("#!/bin/sh\necho warning: old >&2\necho error: no network >&2\nexit 101\n")
+                (folder / "cargo").chmod(0o755)
+                with self.assertRaisesRegex(SystemExit, "^cargo fetch failed for burn: error: no network; all of it: .*cargo.log$"):
+                    rust_peers.run_cargo(folder, "burn", "fetch")
+        tree = "peer-burn v0.0.0 (/a)\nburn v0.22.1\nserde v1.0.1\nserde_derive v1.0.1 (proc-macro)\nserde v1.0.1 (*)\n"
+        self.assertEqual((rust_peers.count_crates(tree), rust_peers.read_version(tree, "burn")), (3, "0.22.1"))
 
 
 # This check needs nothing to be fetched.
