@@ -1,4 +1,12 @@
-//! Re-exports of the backends. This is the only file that names them.
+//! Devices: re-exports of the backends, and one device of any of them. Only this file and its directory name backends.
+
+#[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
+mod any;
+mod name;
+#[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
+mod operands;
+#[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
+mod variants;
 
 #[cfg(feature = "cpu")]
 pub use gradscale_cpu::{Cpu, Error as CpuError, Isa};
@@ -6,6 +14,9 @@ pub use gradscale_cpu::{Cpu, Error as CpuError, Isa};
 pub use gradscale_cuda::{Cuda, Error as CudaError};
 #[cfg(feature = "wgpu")]
 pub use gradscale_wgpu::{Adapter, Error as WgpuError, Wgpu, adapters, adapters_async};
+pub use name::{DeviceName, DeviceNameError};
+#[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
+pub use variants::{AnyDevice, AnyDeviceError};
 
 /// Default error type of [`crate::Error`]: that of the CPU.
 #[cfg(feature = "cpu")]

@@ -411,6 +411,13 @@ impl<E> From<DistributedError> for Error<E> {
     }
 }
 
+#[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
+impl From<crate::device::AnyDeviceError> for Error<crate::device::AnyDeviceError> {
+    fn from(error: crate::device::AnyDeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
 /// Conversion that lets `?` accept a device's own errors, for example `Cpu::new(0)?`.
 #[cfg(feature = "cpu")]
 impl From<crate::device::CpuError> for Error<crate::device::CpuError> {

@@ -37,10 +37,13 @@ mod readme_of_repository {}
 pub use checkpoint::{CheckpointError, Difference, checkpoint_metadata};
 #[cfg(feature = "wgpu")]
 pub use device::{Adapter, Wgpu, WgpuError, adapters, adapters_async};
+#[cfg(any(feature = "cpu", feature = "wgpu", feature = "cuda"))]
+pub use device::{AnyDevice, AnyDeviceError};
 #[cfg(feature = "cpu")]
 pub use device::{Cpu, CpuError, Isa};
 #[cfg(feature = "cuda")]
 pub use device::{Cuda, CudaError};
+pub use device::{DeviceName, DeviceNameError};
 pub use error::{Error, OperandMismatch, TraceError, TraceErrorKind};
 pub use exec::{LaunchTime, MemoryReport};
 pub use gradscale_core;

@@ -1,5 +1,6 @@
 //! A training that is saved and restored continues bit for bit, with any method and after any step.
 
+mod any_device;
 mod engines;
 mod files;
 mod settings;
