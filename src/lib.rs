@@ -64,5 +64,5 @@ pub use tensor::{Input, InputType, Tensor};
 pub use train::{
     Attempt, ExponentsAfter, Gradients, Inputs, Named, NonBlocking, Observation, Operands, Pass, Prefetched, Program,
     ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss, forward_sites,
-    gradient_errors,
+    gradient_errors, measure_reduce_modes,
 };

@@ -19,6 +19,54 @@ impl<'a> Input<'a> {
         self.shape
     }
 
+    /// Returns the values of an input of f32; `None` for other types.
+    #[must_use]
+    pub const fn as_f32(&self) -> Option<&'a [f32]> {
+        if let Data::F32(values) = self.data { Some(values) } else { None }
+    }
+
+    /// Returns the values of an input of halves; `None` for other types.
+    #[must_use]
+    pub const fn as_f16(&self) -> Option<&'a [f16]> {
+        if let Data::F16(values) = self.data { Some(values) } else { None }
+    }
+
+    /// Returns the values of an input of bytes; `None` for other types.
+    #[must_use]
+    pub const fn as_u8(&self) -> Option<&'a [u8]> {
+        if let Data::U8(values) = self.data { Some(values) } else { None }
+    }
+
+    /// Returns the values of an input of 32-bit words; `None` for other types.
+    #[must_use]
+    pub const fn as_u32(&self) -> Option<&'a [u32]> {
+        if let Data::U32(values) = self.data { Some(values) } else { None }
+    }
+
+    /// Returns the labels of a batch, of bytes or words, in the type that [`crate::metrics`] and
+    /// [`evaluate_integers`](crate::Trainer::evaluate_integers) use; `None` for f32 and halves.
+    ///
+    /// ```
+    /// use gradscale::{Cpu, Input, Method, Parameters, Trainer, data::in_order, metrics::Accuracy, optim::Sgd};
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(0), Sgd::new(0.1), Method::fp32())?;
+    /// let whole = [Input::f32([3, 2], &[0.0, 5.0, 1.0, 0.5, 2.0, 3.0]), Input::u8([3], &[1, 0, 0])];
+    /// let mut accuracy = Accuracy::default();
+    /// for [x, labels] in in_order(whole, 2)? {
+    ///     let classes = trainer.evaluate_integers([x], |[x]| x.argmax())?;
+    ///     accuracy.add(&labels.to_integers().unwrap_or_default(), &classes.data, None)?;
+    /// }
+    /// assert_eq!(accuracy.share(), 2.0 / 3.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn to_integers(&self) -> Option<Vec<u32>> {
+        match self.data {
+            Data::U8(values) => Some(values.iter().copied().map(u32::from).collect()),
+            Data::U32(values) => Some(values.to_vec()),
+            Data::F32(_) | Data::F16(_) => None,
+        }
+    }
+
     /// Creates an input of a step from f32 values; c varies fastest.
     pub fn f32(shape: impl Into<Shape>, data: &'a [f32]) -> Self {
         Self { shape: shape.into(), data: Data::F32(data) }

@@ -162,6 +162,14 @@ pub struct InOrder<'a, const N: usize> {
     count: usize,
 }
 
+impl<const N: usize> InOrder<'_, N> {
+    /// Returns the index of the first example of the next batch; the number of all examples after the last one.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.next
+    }
+}
+
 impl<'a, const N: usize> Iterator for InOrder<'a, N> {
     type Item = [Input<'a>; N];
 

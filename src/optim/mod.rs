@@ -174,16 +174,25 @@ impl Optimizer {
     /// Sets the learning rate of a group, or of the remaining parameters.
     pub(crate) fn set_lr<E>(&mut self, prefix: Option<&str>, lr: f64) -> Result<(), Error<E>> {
         check_rate(lr).map_err(Error::Optimizer)?;
-        let group = match prefix {
-            None => self.groups.len(),
-            Some(prefix) => self.groups.iter().position(|group| group.prefix == prefix).ok_or_else(|| {
-                let parts = self.groups.iter().map(|group| group.prefix.as_str()).collect::<Vec<_>>().join(", ");
-                Error::Group { prefix: prefix.to_owned(), parts }
-            })?,
-        };
+        let group = self.find_group(prefix)?;
         let rates: Vec<f64> = (0..self.group_count()).map(|group| self.rates(group).0).collect();
         self.set_rates.get_or_insert(rates)[group] = lr;
         Ok(())
+    }
+
+    /// Returns the learning rate of a group in the next step; `steps` is the number of previous steps of each group.
+    pub(crate) fn lr<E>(&self, prefix: Option<&str>, steps: &[u64]) -> Result<f64, Error<E>> {
+        let group = self.find_group(prefix)?;
+        Ok(self.rates(group).0 * self.schedule.factor(steps[group]))
+    }
+
+    /// Finds the group with a prefix; without one, the group of the remaining parameters.
+    fn find_group<E>(&self, prefix: Option<&str>) -> Result<usize, Error<E>> {
+        let Some(prefix) = prefix else { return Ok(self.groups.len()) };
+        self.groups.iter().position(|group| group.prefix == prefix).ok_or_else(|| {
+            let parts = self.groups.iter().map(|group| group.prefix.as_str()).collect::<Vec<_>>().join(", ");
+            Error::Group { prefix: prefix.to_owned(), parts }
+        })
     }
 
     /// Returns the number of parameter groups, the remaining parameters included.

@@ -8,6 +8,7 @@ mod state;
 mod step;
 
 pub use async_api::NonBlocking;
+pub use distributed::measure_reduce_modes;
 pub use execute::{Observation, Operands, Program, ProgramKind, Source, gradient_errors};
 pub use options::TrainerOptions;
 pub use state::{Inputs, Named, Prefetched, forward_sites};
@@ -236,6 +237,28 @@ impl<B: Backend> Trainer<B> {
     /// A rate that is negative or not finite, a prefix that no group has.
     pub fn set_lr(&mut self, group: Option<&str>, lr: f64) -> Result<(), Error<B::Error>> {
         self.optimizer.set_lr(group, lr)
+    }
+
+    /// Returns the learning rate of the parameter group with that prefix in the next step: the rate of the optimizer or of
+    /// [`Trainer::set_lr`], times the factor of the schedule. Without a prefix it is that of all parameters that no group
+    /// claims.
+    ///
+    /// ```
+    /// use gradscale::{Cpu, Method, Parameters, Trainer, nn::Linear, optim::{Optimizer, Schedule, Sgd}};
+    /// let mut parameters = Parameters::seeded(0);
+    /// Linear::new(&mut parameters.at("head"), 2, 2);
+    /// let optimizer = Optimizer::from(Sgd::new(0.5)).group("head", 0.25, 0.0).schedule(Schedule::own(|_| 0.5));
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, optimizer, Method::mixed())?;
+    /// assert_eq!((trainer.lr(None)?, trainer.lr(Some("head"))?), (0.25, 0.125));
+    /// trainer.set_lr(None, 1.0)?;
+    /// assert_eq!(trainer.lr(None)?, 0.5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A prefix that no group has.
+    pub fn lr(&self, group: Option<&str>) -> Result<f64, Error<B::Error>> {
+        self.optimizer.lr(group, &self.steps)
     }
 
     /// Allocates masters, gradients, optimizer states and the four scalars (0, 1, norm and loss).

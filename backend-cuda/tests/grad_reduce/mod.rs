@@ -135,7 +135,7 @@ fn train(device: Cuda, group: Group, exchange: ReduceMode) -> (Vec<u8>, GradTran
     let trainer = Trainer::new(device, parameters, optimizer, Method::mixed()).expect("a trainer");
     let mut trainer =
         trainer.with_options(TrainerOptions::new().with_reduce_mode(exchange)).join_group(group).expect("ranks");
-    trainer.measure_reduce_modes(12).expect("an answer");
+    gradscale::measure_reduce_modes(&mut trainer, 12).expect("an answer");
     for step in 0..4 {
         let taken = trainer.step_micro_batches(12, |trainer, number| {
             let x: Vec<f32> = part(12 * step + number, 16).iter().map(|x| x.clamp(-2.0, 2.0)).collect();

@@ -39,32 +39,34 @@ pub(in crate::train) enum BucketState {
     InFlight(PendingCollective<ReducedGrads>),
 }
 
+/// Measures the time of the gradient exchange of a training in each reduce mode, in a step of `micro_batches`
+/// micro-batches: see [`Group::measure_reduce_modes`].
+///
+/// # Errors
+/// A rank that is lost or has failed; the device's.
+pub fn measure_reduce_modes<B: Backend>(
+    trainer: &mut Trainer<B>, micro_batches: u32,
+) -> Result<ReduceTimings, Error<B::Error>> {
+    let weights: Vec<usize> = trainer.parameters.weights().collect();
+    let group = trainer.ranks.group.clone();
+    let GradTransport::Device(_) = trainer.ranks.grad_transport else {
+        let weights = weights.iter().map(|&id| trainer.parameters.len(id)).sum();
+        return Ok(group.measure_reduce_modes(weights, micro_batches)?);
+    };
+    group.benchmark(|mode| {
+        trainer.init_device_sums(&weights, micro_batches, mode)?;
+        for _ in 0..distributed::local_micro_batches(micro_batches, group.rank(), group.size()) {
+            trainer.accumulate_on_devices(&weights)?;
+        }
+        trainer.exec.reduce_grad_mean().map_err(Error::Device)
+    })
+}
+
 impl<B: Backend> Trainer<B> {
     /// Returns the transport of gradients between ranks.
     #[must_use]
     pub const fn grad_transport(&self) -> &GradTransport {
         &self.ranks.grad_transport
-    }
-
-    /// Measures the time of the gradient exchange in each reduce mode, in a step of `micro_batches` micro-batches: see
-    /// [`Group::measure_reduce_modes`].
-    ///
-    /// # Errors
-    /// A rank that is lost or has failed; the device's.
-    pub fn measure_reduce_modes(&mut self, micro_batches: u32) -> Result<ReduceTimings, Error<B::Error>> {
-        let weights: Vec<usize> = self.parameters.weights().collect();
-        let group = self.ranks.group.clone();
-        let GradTransport::Device(_) = self.ranks.grad_transport else {
-            let weights = weights.iter().map(|&id| self.parameters.len(id)).sum();
-            return Ok(group.measure_reduce_modes(weights, micro_batches)?);
-        };
-        group.benchmark(|mode| {
-            self.init_device_sums(&weights, micro_batches, mode)?;
-            for _ in 0..distributed::local_micro_batches(micro_batches, group.rank(), group.size()) {
-                self.accumulate_on_devices(&weights)?;
-            }
-            self.exec.reduce_grad_mean().map_err(Error::Device)
-        })
     }
 
     /// Initialises collectives between the devices of all ranks, if their backend has them (NCCL, for example).

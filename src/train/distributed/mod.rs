@@ -15,6 +15,8 @@ use crate::{
     sites::Decided,
     train::Trainer,
 };
+pub use grad_reduce::measure_reduce_modes;
+
 use grad_reduce::GradAccumulator;
 use gradscale_core::{
     amp::Precision,

@@ -18,7 +18,7 @@ pub(super) fn joined<B: Backend<Error: 'static>>(
     if group.size() > 1 {
         trainer = trainer.join_group(group)?;
     }
-    let measured = if exchange.is_none() { Some(trainer.measure_reduce_modes(parts)?) } else { None };
+    let measured = if exchange.is_none() { Some(gradscale::measure_reduce_modes(&mut trainer, parts)?) } else { None };
     let exchange = exchange.or(measured.map(|measured| measured.fastest_mode())).unwrap_or_default();
     Ok((trainer.with_options(TrainerOptions::new().with_reduce_mode(exchange)), measured))
 }
