@@ -9,7 +9,11 @@
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize, de::DeserializeOwned, de::IgnoredAny};
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    path::{Path, PathBuf},
+};
 
 /// Key of the program's entry in the metadata of a checkpoint.
 const KEY: &str = "gradscale";
@@ -50,11 +54,25 @@ pub enum CheckpointError {
     },
     /// The state cannot be written to a checkpoint file.
     Unwritable(String),
+    /// The operating system failed to read or write a checkpoint file.
+    File {
+        /// Path of the checkpoint file that cannot be read or written.
+        path: PathBuf,
+        /// Kind of the operating system's error.
+        kind: io::ErrorKind,
+        /// Message of the operating system about the file.
+        reason: String,
+    },
 }
 
 impl CheckpointError {
     /// Value of `of` in [`CheckpointError::Settings`] if the device lacks the engine that the checkpoint records.
     pub const DEVICE: &str = "device";
+
+    /// Returns the error for a file that the operating system failed to read or write.
+    pub(crate) fn file(path: &Path, error: &io::Error) -> Self {
+        Self::File { path: path.to_owned(), kind: error.kind(), reason: error.to_string() }
+    }
 }
 
 impl fmt::Display for CheckpointError {
@@ -74,6 +92,7 @@ impl fmt::Display for CheckpointError {
                 write!(f, "made with another {of}: {}", differences.join(", "))
             }
             Self::Unwritable(cause) => write!(f, "cannot be written: {cause}"),
+            Self::File { path, reason, .. } => write!(f, "{}: {reason}", path.display()),
         }
     }
 }

@@ -9,6 +9,7 @@ mod device;
 pub mod distributed;
 mod error;
 mod exec;
+mod file;
 mod graph;
 pub mod guide;
 mod import;
@@ -46,6 +47,7 @@ pub use device::{Cuda, CudaError};
 pub use device::{DeviceName, DeviceNameError};
 pub use error::{Error, OperandMismatch, TraceError, TraceErrorKind};
 pub use exec::{LaunchTime, MemoryReport};
+pub use file::write_file;
 pub use gradscale_core;
 pub use graph::{PlanRow, Tape, Var};
 pub use half;
@@ -62,7 +64,7 @@ pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
 pub use tensor::{Input, InputType, Tensor};
 pub use train::{
-    Attempt, ExponentsAfter, Gradients, Inputs, Named, NonBlocking, Observation, Operands, Pass, Prefetched, Program,
-    ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss, forward_sites,
-    gradient_errors, measure_reduce_modes,
+    Attempt, CheckpointFile, ExponentsAfter, Gradients, Inputs, Model, Named, NonBlocking, Observation, Operands, Pass,
+    Prefetched, Program, ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss,
+    forward_sites, gradient_errors, measure_reduce_modes,
 };

@@ -47,12 +47,12 @@ impl<'a> Input<'a> {
     /// [`evaluate_integers`](crate::Trainer::evaluate_integers) use; `None` for f32 and halves.
     ///
     /// ```
-    /// use gradscale::{Cpu, Input, Method, Parameters, Trainer, data::in_order, metrics::Accuracy, optim::Sgd};
-    /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(0), Sgd::new(0.1), Method::fp32())?;
+    /// use gradscale::{Cpu, Input, Method, Model, Parameters, data::in_order, metrics::Accuracy};
+    /// let mut model = Model::new(Cpu::new(1)?, Parameters::seeded(0), Method::fp32())?;
     /// let whole = [Input::f32([3, 2], &[0.0, 5.0, 1.0, 0.5, 2.0, 3.0]), Input::u8([3], &[1, 0, 0])];
     /// let mut accuracy = Accuracy::default();
     /// for [x, labels] in in_order(whole, 2)? {
-    ///     let classes = trainer.evaluate_integers([x], |[x]| x.argmax())?;
+    ///     let classes = model.evaluate_integers([x], |[x]| x.argmax())?;
     ///     accuracy.add(&labels.to_integers().unwrap_or_default(), &classes.data, None)?;
     /// }
     /// assert_eq!(accuracy.share(), 2.0 / 3.0);

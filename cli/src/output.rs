@@ -10,8 +10,7 @@ pub use progress::{Counter, Progress};
 use crate::Failure;
 use serde::Serialize;
 use std::{
-    ffi::OsString,
-    fs::{self, File},
+    fs,
     io::Write,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -93,31 +92,9 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Failure> {
 /// Ending of temporary files.
 pub const TEMPORARY: &str = ".part";
 
-/// Returns the path of the temporary file for `path`: hidden, and with the whole name of the file, because a user may
-/// have a `report.part` of another origin.
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(TEMPORARY);
-    path.with_file_name(name)
-}
-
-/// Writes a file atomically: to a temporary file, synced, then renamed.
+/// Writes a file as a whole, or not at all.
 pub fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let temporary = temporary(path);
-    let steps = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        // The rename itself is on disk once the directory is.
-        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
-    };
-    steps().map_err(|error: std::io::Error| {
-        fs::remove_file(&temporary).ok();
-        Failure::file(path, error)
-    })
+    gradscale::write_file(path, content).map_err(|error| Failure::file(path, error))
 }
 
 #[cfg(test)]

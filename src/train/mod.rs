@@ -3,6 +3,7 @@
 mod async_api;
 mod distributed;
 mod execute;
+mod model;
 mod options;
 mod state;
 mod step;
@@ -10,8 +11,9 @@ mod step;
 pub use async_api::NonBlocking;
 pub use distributed::measure_reduce_modes;
 pub use execute::{Observation, Operands, Program, ProgramKind, Source, gradient_errors};
+pub use model::Model;
 pub use options::TrainerOptions;
-pub use state::{Inputs, Named, Prefetched, forward_sites};
+pub use state::{CheckpointFile, Inputs, Named, Prefetched, forward_sites};
 pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{

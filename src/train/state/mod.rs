@@ -1,6 +1,7 @@
 //! State of a training, and access to it: parameters, batches, outputs and checkpoints.
 
 mod checkpoint;
+mod checkpoint_file;
 mod custom_optimizer;
 #[cfg(feature = "onnx")]
 mod export;
@@ -9,6 +10,7 @@ mod outputs;
 mod parameters;
 mod prefetch;
 
+pub use checkpoint_file::CheckpointFile;
 pub use inspect::{Named, forward_sites};
 pub use prefetch::{Inputs, Prefetched};
 

@@ -3,6 +3,8 @@
 mod any_device;
 mod engines;
 mod files;
+mod model;
+mod on_disk;
 mod settings;
 
 use gradscale::{
