@@ -17,10 +17,16 @@ MAX_BYTES=20000000
 # Each part, which is a default feature, with the crate that it needs.
 parts=$(cargo metadata --format-version 1 --no-deps --locked | python3 -c '
 import json, sys
-cli = next(package for package in json.load(sys.stdin)["packages"] if package["name"] == "gradscale-cli")
-for part in cli["features"]["default"]:
-    for needed in cli["features"][part]:
-        print(part, needed.removeprefix("dep:"))
+features = {package["name"]: package["features"] for package in json.load(sys.stdin)["packages"]}
+def crates(package, part):
+    for needed in features[package][part]:
+        if "/" in needed:
+            yield from crates(*needed.split("/"))
+        else:
+            yield needed.removeprefix("dep:")
+for part in features["gradscale-cli"]["default"]:
+    for crate in crates("gradscale-cli", part):
+        print(part, crate)
 ')
 [ -n "$parts" ] || fail "gradscale-cli has no parts that can be left out"
 dependencies() { cargo tree --locked --quiet --edges normal --prefix none --format '{lib}' --package "$1"; }

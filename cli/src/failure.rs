@@ -40,6 +40,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl From<gradscale_data::DataError> for Failure {
+    fn from(error: gradscale_data::DataError) -> Self {
+        Self::plain(&error.to_string())
+    }
+}
+
 impl From<gradscale::metrics::MetricError> for Failure {
     fn from(error: gradscale::metrics::MetricError) -> Self {
         Self::at("scores", error)

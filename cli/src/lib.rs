@@ -6,7 +6,6 @@ pub mod args;
 pub mod build_feature;
 pub mod commands;
 pub mod config;
-pub mod data;
 pub mod device;
 mod drawing;
 mod failure;
@@ -22,9 +21,9 @@ mod record;
 mod report;
 pub mod rule_versions;
 mod sanity_checks;
-mod serde_text;
 pub mod setup;
 pub mod tasks;
 pub mod trace;
 
 pub use failure::Failure;
+pub use gradscale_data as data;

@@ -5,7 +5,7 @@ pub(crate) mod layout;
 mod progress;
 
 pub use claim::{Claim, check_absent, check_listed, check_own, check_replaceable, claim, write_listed};
-pub use progress::{Counter, Progress};
+pub use progress::{Counter, Progress, show_file_progress};
 
 use crate::Failure;
 use serde::Serialize;

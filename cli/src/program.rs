@@ -17,6 +17,7 @@ use std::process::ExitCode;
 /// Runs the command that the arguments of the process ask for.
 #[must_use]
 pub fn run() -> ExitCode {
+    output::show_file_progress();
     let expanded = match config::expand(std::env::args_os()) {
         Ok(expanded) => expanded,
         Err(error) => return fail(&error),

@@ -64,6 +64,8 @@ fn file(path: &Path, module: &str, imports: &mut Imports) {
     }
     let own = room(module);
     found.remove(&own);
+    // A crate of its own, which imports nothing of the program.
+    found.remove("data");
     imports.entry(own).or_default().extend(found);
 }
 

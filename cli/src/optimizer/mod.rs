@@ -11,10 +11,10 @@ pub use schedule::Schedule;
 use crate::{
     Failure,
     help::{Completed, heading, optimizers, schedules},
-    serde_text::as_text,
 };
 use clap::Args;
 use gradscale::optim::{Adam, AdamW, Optimizer, Sgd};
+use gradscale_data::as_text;
 use serde::{Deserialize, Serialize};
 
 /// Command-line options of the optimizer. Missing ones have the task's default; results and checkpoints store all of

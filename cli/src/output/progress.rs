@@ -129,6 +129,26 @@ impl Progress {
     }
 }
 
+/// Progress of reading many files.
+struct FileProgress(Progress);
+
+impl gradscale_data::Progress for FileProgress {
+    fn advance(&self) {
+        self.0.inc(1);
+    }
+}
+
+impl Drop for FileProgress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Shows a progress while many files of a data set are read.
+pub fn show_file_progress() {
+    gradscale_data::show_progress(|files, text| Box::new(FileProgress(Progress::new(files).with_message(text))));
+}
+
 impl State {
     /// Returns the line that fits a width: counters, time left, detail; the least important parts are dropped first.
     fn text(&self, done: u64, all: u64, width: usize) -> String {

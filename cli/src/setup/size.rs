@@ -1,6 +1,7 @@
 //! `--size`: of a network, of images, or of both.
 
-use crate::{data::Size, serde_text::as_text};
+use crate::data::Size;
+use gradscale_data::as_text;
 use std::{fmt, str::FromStr};
 
 /// Size of a network: small or that of its paper.

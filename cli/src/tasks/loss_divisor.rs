@@ -1,7 +1,7 @@
 //! Divisor of a summed loss.
 
-use crate::serde_text::as_text;
 use gradscale::gradscale_core::ops::Divisor;
+use gradscale_data::as_text;
 use std::{fmt, str::FromStr};
 
 /// Divisor of the sum of losses over a batch.

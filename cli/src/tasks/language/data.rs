@@ -1,28 +1,12 @@
 //! Text corpus as a [`Dataset`].
 
-use super::training::LanguageTraining;
+use super::training::{LanguageTraining, report_texts};
 use crate::{
     Failure,
-    data::{Corpus, LoadNotes, Tokens},
+    data::{Corpus, LoadNotes},
     tasks::{Dataset, EvaluationBaseline, Samples, Settings, TrainingConfig, TrainingRun, run},
 };
 use gradscale::optim::Optimizer;
-
-impl Corpus {
-    /// Returns true if the vocabulary's tokens are characters, false for words.
-    pub(super) fn are_characters(&self) -> bool {
-        self.vocabulary.tokens() == Tokens::Characters
-    }
-
-    /// Returns the perplexity of a text by how often training has each token, each counted once more, so that none is
-    /// impossible.
-    pub(super) fn unigram(&self, text: &[u32]) -> f64 {
-        let all = self.counts.iter().sum::<u64>() as f64 + self.counts.len() as f64;
-        let behind = &text[1.min(text.len())..];
-        let log = |&token: &u32| ((self.counts.get(token as usize).copied().unwrap_or(0) as f64 + 1.0) / all).ln();
-        (-behind.iter().map(log).sum::<f64>() / behind.len().max(1) as f64).exp()
-    }
-}
 
 impl Dataset for Corpus {
     fn name(&self) -> &str {
@@ -70,6 +54,6 @@ impl Dataset for Corpus {
 
     fn samples(&self) -> Samples {
         let text = |tokens: &[u32]| self.vocabulary.text(tokens);
-        Samples::Continued(self.shown().map(|[prompt, truth]| [text(prompt), text(truth)]).collect())
+        Samples::Continued(report_texts(self).map(|[prompt, truth]| [text(prompt), text(truth)]).collect())
     }
 }

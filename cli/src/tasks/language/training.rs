@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Failure,
-    data::{Corpus, Sample},
+    data::{Corpus, Sample, Tokens},
     metrics::{Metrics, Perplexity},
     tasks::{Classes, LossDivisor, On, Predictions, Settings, TextInput, Transcript, run, samples},
 };
@@ -184,12 +184,17 @@ impl run::TrainingTask for LanguageTraining<'_> {
             perplexity.add(sum / counted.max(1) as f64, counted as u64);
         }
         let all = text.len().saturating_sub(1).max(1) as f64;
-        Ok(Metrics::of_tokens(&perplexity, self.data.unigram(text), self.data.are_characters(), right as f64 / all))
+        Ok(Metrics::of_tokens(
+            &perplexity,
+            unigram_perplexity(self.data, text),
+            has_characters(self.data),
+            right as f64 / all,
+        ))
     }
 
     fn samples<B: Backend<Error: 'static>>(&self, trainer: &mut Trainer<B>) -> Result<Predictions, Failure> {
-        let prompts: Vec<Vec<u32>> = self.data.shown().map(|[prompt, _]| prompt.to_vec()).collect();
-        let length = self.data.shown().next().map_or(0, |[_, truth]| truth.len());
+        let prompts: Vec<Vec<u32>> = report_texts(self.data).map(|[prompt, _]| prompt.to_vec()).collect();
+        let length = report_texts(self.data).next().map_or(0, |[_, truth]| truth.len());
         let texts = continued(trainer, &self.model, &prompts, length, CHOICE)?;
         let text = |tokens: &Vec<u32>| {
             let text = self.data.vocabulary.text(tokens);
@@ -249,15 +254,27 @@ impl run::TrainingTask for LanguageTraining<'_> {
     }
 }
 
-/// Implementation of the test texts that a report shows: beginnings, and how they go on.
-impl Corpus {
-    pub(super) fn shown(&self) -> impl Iterator<Item = [&[u32]; 2]> {
-        let [known, then] = if self.are_characters() { [48, 96] } else { [12, 24] };
-        let (known, then) = (known.min(self.test.len() / 2), then.min(self.test.len() / 2));
-        let last = self.test.len() - known - then;
-        samples(last + 1, REPORT_SAMPLES).map(move |start| {
-            let text = &self.test[start..start + known + then];
-            [&text[..known], &text[known..]]
-        })
-    }
+/// Returns the test texts that a report shows: beginnings, and how they go on.
+pub(super) fn report_texts(corpus: &Corpus) -> impl Iterator<Item = [&[u32]; 2]> {
+    let [known, then] = if has_characters(corpus) { [48, 96] } else { [12, 24] };
+    let (known, then) = (known.min(corpus.test.len() / 2), then.min(corpus.test.len() / 2));
+    let last = corpus.test.len() - known - then;
+    samples(last + 1, REPORT_SAMPLES).map(move |start| {
+        let text = &corpus.test[start..start + known + then];
+        [&text[..known], &text[known..]]
+    })
+}
+
+/// Returns true if the vocabulary's tokens are characters, false for words.
+fn has_characters(corpus: &Corpus) -> bool {
+    corpus.vocabulary.tokens() == Tokens::Characters
+}
+
+/// Returns the perplexity of a text by how often training has each token, each counted once more, so that none is
+/// impossible.
+fn unigram_perplexity(corpus: &Corpus, text: &[u32]) -> f64 {
+    let all = corpus.counts.iter().sum::<u64>() as f64 + corpus.counts.len() as f64;
+    let behind = &text[1.min(text.len())..];
+    let log = |&token: &u32| ((corpus.counts.get(token as usize).copied().unwrap_or(0) as f64 + 1.0) / all).ln();
+    (-behind.iter().map(log).sum::<f64>() / behind.len().max(1) as f64).exp()
 }

@@ -1,0 +1,10 @@
+//! Parts that a build may leave out, because their dependencies take long to compile.
+
+/// Describes what is missing in a build without a feature, and where to get it.
+#[must_use]
+pub fn describe_missing(feature: &str) -> String {
+    format!(
+        "{feature} is left out of this build, which is made to compile quickly; the program of `cargo install \
+         --locked --path cli` has it (feature {feature})"
+    )
+}
