@@ -176,6 +176,13 @@ pub enum Cause {
         /// Reason why the line cannot be read.
         reason: String,
     },
+    /// An example was requested beyond the last one.
+    Example {
+        /// Index of the requested example, from 0.
+        index: usize,
+        /// Number of examples that the data set has.
+        count: usize,
+    },
     /// The split has fewer images than a batch.
     Batch {
         /// Number of images in the requested batch.
@@ -278,6 +285,7 @@ impl fmt::Display for Cause {
             Self::SameStem => f.write_str("another image has the same name with another extension; rename one"),
             Self::Empty => f.write_str("no images"),
             Self::Table { line, reason } => write!(f, "line {line}: {reason}"),
+            Self::Example { index, count } => write!(f, "example {index} of {count}, numbered from 0"),
             Self::Batch { batch, count } => write!(
                 f,
                 "a batch of {batch} images needs as many, but the training set \
