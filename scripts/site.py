@@ -75,6 +75,7 @@ CHAPTERS = {
     "The project": [
         ("The crate of the program", "cli/README.md"),
         ("The core", "core/README.md"),
+        ("The crate of data sets", "data/README.md"),
         ("Architecture", "ARCHITECTURE.md"),
         ("Life of a step", "docs/life-of-a-step.md"),
         ("Decisions", "docs/decisions/README.md"),

@@ -92,7 +92,7 @@ class Rows(unittest.TestCase):
         text = self.said("copy", "conv", "odd", "segnet", "f32")
         rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
         expected = [f"conv odd {one['name']} {way}" for one in peers.odd_sizes() for way in one["passes"].split()]
-        self.assertEqual(len(expected), 20)
+        self.assertEqual(len(expected), 27)
         for name in [*expected, "copy of 1 GiB, PyTorch", "conv encoder.conv1 Weight", "conv decoder.conv1 Data",
                      "segnet step, PyTorch AMP, max_unpool2d", "segnet step, PyTorch AMP, unpooling by scatter",
                      "segnet step, PyTorch AMP", "segnet step, PyTorch f32"]:
