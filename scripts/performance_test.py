@@ -173,8 +173,8 @@ class RustPeers(unittest.TestCase):
         self.assertIn("| transformer, 4 layers, width 256, 4 heads, 4 × 128 | 2 | 100 | 60 | 200 | 300 |", section)
         self.assertIn("gradscale gs 4e-04, burn 0e+00, candle 0e+00", section)
         self.assertIn("| burn 0.22.1 | 141 | 61 | 120 |", section)
-        self.assertIn("In f32 on 2 threads a step of MLP / CNN / transformer takes 1.00 / 0.50 / 0.50 of burn 0.22.1's "
-                      "and 0.20 / 0.20 / 0.20 of candle 0.11.1's time", readme)
+        self.assertIn("steps of MLP, CNN and transformer in f32 on 2 threads take these shares of their time: 1.00, 0.50 and 0.50 of burn 0.22.1's; "
+                      "0.20, 0.20 and 0.20 of candle 0.11.1's", readme)
         self.assertEqual(len(readme.splitlines()), len(originals[1].splitlines()))
         # Every row of a table has the cells of its head.
         for lines in re.findall(r"(?:^\|.*\n)+", section, re.M):

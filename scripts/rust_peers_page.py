@@ -133,10 +133,12 @@ def summarise(steps):
     """The sentence for README: medians of the ratios on the largest number of threads."""
     threads = max(row["threads"] for row in steps["rows"])
     rows = {row["network"]: row for row in steps["rows"] if row["threads"] == threads}
-    ratios = {peer: " / ".join(f"{statistics.median(divide(row, OURS, peer)):.2f}" for row in rows.values()) for peer in PEERS}
-    said = " and ".join(f"{ratios[peer]} of {peer} {version}'s" for peer, version in read_versions().items())
-    names = " / ".join(NAMES[network] for network in rows)
-    return f"In f32 on {threads} threads a step of {names} takes {said} time ([Rust frameworks](docs/performance.md#beside-burn-and-candle))."
+    listed = lambda words: " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+    ratios = {peer: listed([f"{statistics.median(divide(row, OURS, peer)):.2f}" for row in rows.values()]) for peer in PEERS}
+    said = "; ".join(f"{ratios[peer]} of {peer} {version}'s" for peer, version in read_versions().items())
+    names = listed([NAMES[network] for network in rows])
+    return (f"[Rust frameworks](docs/performance.md#beside-burn-and-candle): steps of {names} in f32 on {threads} threads take these shares of "
+            f"their time: {said}.")
 
 
 def read_parts(folder):
