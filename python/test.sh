@@ -48,8 +48,9 @@ if ! has "$tools"; then
 fi
 
 # Of the engine Python calls decisions and texts, whose numbers are core's: not optimised, it builds in a fraction of the time.
+# The feature lets third-party crates, core and the CPU's kernels be those of the other tests.
 "$python" -m maturin build --quiet --locked --profile tested --config profile.tested.package.gradscale.opt-level=0 \
-    --manifest-path python/Cargo.toml --out "$directory" ||
+    --features same-features --manifest-path python/Cargo.toml --out "$directory" ||
     fail "the wheel"
 # Installed in a separate folder, so that the new build is tested, and not the folder of sources.
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$directory/package" "$directory"/*.whl ||

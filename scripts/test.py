@@ -146,6 +146,12 @@ PROVES = {
 MARKS = "<!-- times: written by ./test.sh --record -->", "<!-- end of times -->"
 
 
+# Arguments of cargo: the profile of the tests everywhere, so that macros and build scripts are compiled once.
+CARGO = "--profile", "tested", "--locked", "--quiet"
+STRICT = "-D", "warnings"
+# Features of the program with the devices of servers.
+DEVICES = ("gradscale-cli/wgpu,gradscale-cli/cuda",)
+
 # What cargo says of the programs that it has built, for `built.sh`.
 BUILT = tempfile.NamedTemporaryFile("w", suffix=".json")
 # Set as soon as MPI is installed, or known to be unavailable.
@@ -358,28 +364,21 @@ def fetch():
 
 
 def checks(tests, mode):
-    """Format, lints and documentation. If one fails, nothing else runs."""
-    # The profile of the tests, so that macros and build scripts are compiled once.
-    cargo = "--profile", "tested", "--locked", "--quiet"
-    strict = "--", "-D", "warnings"
+    """Format and lints. If one fails, nothing else runs."""
+    strict = "--", *STRICT
     for workspace in ".", "core/firmware", "adapters":
         tests.step(f"format of {workspace}", "cargo", "fmt", "--all", "--check", "--manifest-path", f"{workspace}/Cargo.toml")
     if mode != "--quick":
-        # Meanwhile MPI is installed, if it is to be.
-        alone = "-p", "gradscale", "--no-default-features", "--lib"
-        tests.step("the engine without a backend", "cargo", "clippy", *cargo, *alone, *strict)
+        # Meanwhile MPI is installed, if it is to be. The second package chooses the features of third-party crates that the
+        # lints choose, so that these are not checked three times.
+        same = "-p", "gradscale-same-features"
+        alone = "-p", "gradscale", *same, "--no-default-features", "--lib"
+        tests.step("the engine without a backend", "cargo", "clippy", *CARGO, *alone, *strict)
         # What `cargo run` builds.
-        tests.step("the program without its parts", "cargo", "clippy", *cargo, "-p", "gradscale-starter", *strict)
+        tests.step("the program without its parts", "cargo", "clippy", *CARGO, "-p", "gradscale-starter", *same, *strict)
     # The program with the devices of servers; without these devices it is built for its tests.
-    devices = features() if mode == "--quick" else features("gradscale-cli/wgpu,gradscale-cli/cuda")
-    tests.step("lints", "cargo", "clippy", *cargo, "--workspace", "--all-targets", *devices, *strict)
-    if mode != "--quick":
-        # With the devices and, because of an example, the dependencies of tests, third-party crates have the features that
-        # the lints chose, and are not compiled again. The package for JavaScript is empty here; the program is the only one
-        # whose pages have not the name of a library's.
-        documented = "--exclude", "gradscale-npm", "--lib", "--bin", "gradscale-web-bindgen", "--example", "third_party"
-        pages = "cargo", "doc", *cargo, "--workspace", "--no-deps", *documented, *devices
-        tests.step("documentation", *pages, RUSTDOCFLAGS="-Dwarnings")
+    devices = features() if mode == "--quick" else features(*DEVICES)
+    tests.step("lints", "cargo", "clippy", *CARGO, "--workspace", "--all-targets", *devices, *strict)
 
 
 def programs(tests, mode):
@@ -408,14 +407,36 @@ def programs(tests, mode):
     return [program(*one, mode) for one in sorted(found, key=lambda one: long.get(one[1], len(LONGEST_FIRST)))]
 
 
+def checked_by_clippy():
+    """Returns the environment in which cargo takes what the lints have checked, and need not check it again."""
+    sysroot = subprocess.run(["rustc", "--print", "sysroot"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    driver = Path(sysroot.strip()) / "bin/clippy-driver"
+    if not driver.exists():
+        return {}
+    # As cargo-clippy passes them on. If a release does otherwise, crates are checked again, and that is all.
+    arguments = "".join(f"{argument}__CLIPPY_HACKERY__" for argument in STRICT)
+    return {"RUSTC_WORKSPACE_WRAPPER": str(driver), "CLIPPY_ARGS": arguments}
+
+
+def documentation():
+    """Returns the job that builds the pages of all crates. Half of the time it keeps one processor, so it runs beside parts."""
+    # With the devices and, because of an example, the dependencies of tests, third-party crates have the features that the
+    # lints chose, and are not compiled again. The packages for JavaScript and for features are empty here; the program is
+    # the only one whose pages have not the name of a library's.
+    documented = "--exclude", "gradscale-npm", "--lib", "--bin", "gradscale-web-bindgen", "--example", "third_party"
+    pages = "cargo", "doc", *CARGO, "--workspace", "--no-deps", *documented, *features(*DEVICES)
+    return Job("documentation", list(pages), environment={**checked_by_clippy(), "RUSTDOCFLAGS": "-Dwarnings"})
+
+
 def parts(mode):
     """Separate scripts, and the examples, which cargo builds and runs."""
     if mode == "--quick":
         return []
     commands = PARTS | EXHAUSTIVE if mode == "--all" else PARTS
-    common = "--quiet", "--workspace", "--profile", "tested", "--locked"
-    examples = "cargo", "test", *common, *features(), "--doc"
+    examples = "cargo", "test", *CARGO, "--workspace", *features(), "--doc"
     jobs = [Job(name, command, tells=command[0].endswith(".sh")) for name, command in commands.items()]
+    # Behind the drivers of wgpu, which take long and do not build.
+    jobs.insert(2, documentation())
     return [*jobs, Job("examples of the documentation", list(examples))]
 
 
