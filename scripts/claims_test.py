@@ -55,6 +55,11 @@ class Studies(unittest.TestCase):
     def test_workloads_are_those_of_the_records(self):
         self.assertEqual((claims.ROOT / "docs/workloads.md").read_text(), workloads.render(), "run scripts/workloads.py")
 
+    def test_every_workload_is_trained_by_every_method(self):
+        for workload in workloads.WORKLOADS:
+            trained = {(row["method"], int(row["seed"])) for row in workload.read_rows()}
+            self.assertEqual(trained, {(method, seed) for method in workload.methods for seed in range(workloads.SEEDS)}, workload.network)
+
     def test_seeds_of_methods_beside_the_question(self):
         some, trained = Study("x", "docs/science.md", "", [], 9, ["a", "b"], [], [("miou", "mIoU")], ["b"]), []
         some.read_rows = lambda: [{"method": "a", "seed": "0", "steps": "9"}]

@@ -179,33 +179,19 @@ STATISTICS = (f"Methods share weights, order and noise of each seed. So the numb
               "than what these seeds could have shown in four of five cases.")
 
 
-# Their records were not kept, so the sections are, until these networks are trained again.
-EARLIER = """
-## Before methods were compared pair by pair
-
-These networks were trained by five methods when verdicts were still of means over seeds, and their results are not kept. *Equal* says no more than that the spread between seeds explains a difference. *Flushed at the worst site* is the mean over the training at the cast where most was lost, *zero before* the share of all gradients that was zero before it was cast, at the end.
-"""
-
-
 def render():
     """docs/workloads.md, all of it."""
     text = """# All workloads of the papers
 
 Written by `scripts/workloads.py` from [science/workloads](science/workloads). Networks of both papers, each trained by several methods from the same weights, order and noise, over three seeds; mean ± standard deviation. They are narrow and trained for a minute or less on one core: levels do not compare with the papers', what becomes of a method does. *Flushed at worst*: the largest share of a site's gradients that were not zero and that FP16 made zero, over all sites and steps. *Lost at the end*: the largest share of a site's sum of magnitudes that was stored as zero in the last step. `dynamic` never grows in so few steps: it is `fixed:65536` until something overflows. `torch-20th` is the same with an interval of a twentieth of the steps. `zhao` is the loss scale of Zhao et al. 2020: interval 10, at most 2^15, weight gradients in half. `amax:history=16` are the per-tensor scales of FP8 libraries, without their saturation: the largest magnitude of the last 16 steps lies at the top of FP16's range, so a larger one overflows and its batch is skipped. `chaos` is fp32 from weights that differ by 2^-20: its spread is what any change of rounding does. A run *stopped* if the program gave it up, after 100 skips in a row. Verdicts are of paired differences, as at the [end](#what-the-papers-observed).
 """
-    missing = [workload for workload in WORKLOADS if not workload.shown_rows()]
     family = None
     for workload in WORKLOADS:
-        if workload in missing:
-            continue
         if workload.family != family:
             family = workload.family
             text += f"\n## {family.capitalize()}\n"
         text += "\n" + workload.part()
-    text += "\n" + claims()
-    if missing:
-        text += EARLIER + "".join("\n" + (ROOT / f"docs/science/{RECORDS}/earlier/{workload.network}.txt").read_text() for workload in missing)
-    return text
+    return text + "\n" + claims()
 
 
 def main():
