@@ -3,15 +3,11 @@
 use crate::{
     Cpu, Memory, Table,
     arch::{Adam, Sgd},
-    table::indices,
     threading::Cost,
 };
-use core::ops::Range;
 use gradscale_core::{
-    backend::Param,
+    backend::{Param, UpdateGuard},
     ops::{Optimizer, Rule, Step},
-    stats::Stats,
-    step_outcome::found_inf,
 };
 use half::f16;
 
@@ -41,9 +37,10 @@ impl Cpu {
     }
 
     pub(crate) fn run_optimize(
-        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
+        &self, p: &Optimizer, table: &Table, guard: &UpdateGuard, norm: Option<&Memory>,
+        params: &mut [Param<'_, Memory>],
     ) {
-        if found_inf(table.rows()[indices(guard)].iter().map(Stats::counts)) {
+        if guard.blocks_update(&table.rows()) {
             return;
         }
         let step = p.step(

@@ -10,7 +10,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Buffer, DType, Param},
+    backend::{Buffer, DType, Param, UpdateGuard},
     ops::{Optimizer, Rule},
 };
 
@@ -28,10 +28,12 @@ struct Parameter {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct OptimizeParams {
-    rows: u64,
+    gradient_rows: u64,
+    activation_rows: u64,
     hyperparameters: u64,
     norm: u64,
-    guard: u32,
+    gradient_row_count: u32,
+    activation_row_count: u32,
     chunks: u32,
     count: u32,
     rule: u32,
@@ -44,6 +46,7 @@ struct OptimizeParams {
     eps: f32,
     decay: f32,
     limits: [f32; 2],
+    unused: u32,
     parameters: [Parameter; MAX_TENSORS_PER_LAUNCH],
 }
 
@@ -79,6 +82,11 @@ fn to_u32(n: usize) -> u32 {
     u32::try_from(n).expect("fewer than 2^32 elements")
 }
 
+/// Returns the number of statistics rows in a range of slots.
+fn row_count(rows: &Range<u16>) -> u32 {
+    u32::from(rows.end.saturating_sub(rows.start))
+}
+
 impl Cuda {
     pub(crate) fn run_global_norm(&self, grads: &[&Memory], norm: &Memory) -> Result<(), Error> {
         let grads: Vec<&Memory> = grads.iter().copied().filter(|grad| grad.len() != 0).collect();
@@ -108,15 +116,18 @@ impl Cuda {
     }
 
     pub(crate) fn run_optimize(
-        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
+        &self, p: &Optimizer, table: &Table, guard: &UpdateGuard, norm: Option<&Memory>,
+        params: &mut [Param<'_, Memory>],
     ) -> Result<(), Error> {
         let lr = table.hyperparameter(p.lr());
         let [max_value, max_norm] = p.limits();
         let mut step = OptimizeParams {
-            rows: table.rows_of(&guard),
+            gradient_rows: table.rows_of(&guard.gradients),
+            activation_rows: table.rows_of(&guard.activations),
             hyperparameters: table.hyperparameters(),
             norm: norm.filter(|_| max_norm.is_some()).map_or(0, |norm| norm.expect_len(1).typed_address(DType::F32)),
-            guard: u32::from(guard.end.saturating_sub(guard.start)),
+            gradient_row_count: row_count(&guard.gradients),
+            activation_row_count: row_count(&guard.activations),
             chunks: 0,
             count: 0,
             rule: p.rule().code(),
@@ -129,6 +140,7 @@ impl Cuda {
             eps: 0.0,
             decay: p.weight_decay(),
             limits: [max_value, max_norm].map(|limit| limit.unwrap_or(f32::INFINITY)),
+            unused: 0,
             parameters: [Parameter::default(); MAX_TENSORS_PER_LAUNCH],
         };
         match p.rule() {

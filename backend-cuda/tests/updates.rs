@@ -47,7 +47,7 @@ fn update(device: &Cuda, p: Optimizer, numbers: [f32; 3], columns: &[Vec<f32>; 4
         state: [Some(&mut first), Some(&mut second)],
         half: None,
     };
-    let guard = Slot::FIRST_SITE.0..Slot::FIRST_SITE.0 + 1;
+    let guard = (Slot::FIRST_SITE.0..Slot::FIRST_SITE.0 + 1).into();
     device.launch(Launch::Optimize { p, table: &table, guard, norm: None, parameters: &mut [param] })?;
     let mut results = [vec![0.0; len], vec![0.0; len], vec![0.0; len]];
     for (buffer, result) in [&master, &first, &second].into_iter().zip(&mut results) {

@@ -123,7 +123,7 @@ impl Backend for Wgpu {
             Launch::Ctc { p, x, losses, gradient } => self.run_ctc(&p, x, losses, gradient.as_deref()),
             Launch::GlobalNorm { gradients, norm } => self.run_global_norm(gradients, norm),
             Launch::Optimize { p, table, guard, norm, parameters } => {
-                self.run_optimize(&p, table, guard, norm, parameters)
+                self.run_optimize(&p, table, &guard, norm, parameters)
             }
         }
     }

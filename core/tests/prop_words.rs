@@ -139,13 +139,13 @@ fn names_of_kernels_say_where_words_stand() {
     };
     ABI.iter().copied().flatten().for_each(|(name, value)| assert_eq!(number(name), *value as usize));
     let mut row = Stats::new(Convention::FP16, 0, Detail::Moments);
-    row.observe(&[3.0, f32::INFINITY, f32::INFINITY]);
+    row.observe(&[3.0, f32::INFINITY, f32::INFINITY, 7e4]);
     let words = row.to_words();
     assert_eq!(words.len(), number("ROW_WORDS"));
-    assert_eq!((words[0], words[number("ROW_INFINITE")]), (3, 2));
-    assert_eq!(words[number("ROW_AMAX")], 3f32.to_bits());
+    assert_eq!((words[0], words[number("ROW_INFINITE")], words[number("ROW_OVERFLOWED")]), (4, 2, 1));
+    assert_eq!(words[number("ROW_AMAX")], 7e4f32.to_bits());
     assert_eq!(words[number("ROW_DETAIL")] as usize, number("DETAIL_MOMENTS"));
-    assert_eq!(words[number("ROW_SUMS")], 3f32.to_bits());
+    assert_eq!(words[number("ROW_SUMS")], 70_003f32.to_bits());
     // Key 129: 2 < |u| ≤ 4.
     assert_eq!(words[number("ROW_HISTOGRAM") + 129], 1);
     assert_eq!(number("ROW_HISTOGRAM") + number("ROW_BINS"), words.len());

@@ -26,17 +26,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod forward;
 mod report;
 mod saved;
 mod warning;
 
+pub(crate) use forward::Derivation;
 pub use report::SiteReport;
 pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
 use crate::{ForwardScaling, Scaling, SharedLayers, TraceError, error::TraceErrorKind};
 use gradscale_core::{
-    activation_rules,
     backend::Slot,
     loss_scale::{Feedback, Fixed, LossScale},
     scaled::Scaled,
@@ -62,25 +63,6 @@ pub enum SlotKind {
     Site,
     /// Purpose of a slot whose exponent is computed from two others: the sum for products, the smaller for sums.
     Derived,
-}
-
-/// Exponent of a slot that is computed from two others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Derivation {
-    /// Exponent of a product's results: the sum.
-    Product(Slot, Slot),
-    /// Common exponent of two parts: the smaller one.
-    Common(Slot, Slot),
-}
-
-impl Derivation {
-    fn exponent(self, exponents: &[i32]) -> i32 {
-        let read = |slot: Slot| exponents[usize::from(slot.0)];
-        match self {
-            Self::Product(a, b) => activation_rules::product(read(a), read(b)),
-            Self::Common(a, b) => activation_rules::common(read(a), read(b)),
-        }
-    }
 }
 
 /// Reason why a training step was skipped.
@@ -152,6 +134,8 @@ struct SlotEntry {
     row: Option<Stats>,
     /// Number of finite values at the slot that have overflowed so far.
     overflows: u64,
+    /// True if values of a forward store overflow at every exponent that its site decides, as those of a mask do.
+    keeps_overflow: bool,
 }
 
 /// Sites of a training: all slots with their names, exponents and state machines, under one method. The first two slots
@@ -256,7 +240,14 @@ impl Sites {
         // The table has u16 slots, and ranges of them.
         let slot = u16::try_from(self.entries.len()).ok().filter(|&slot| slot < u16::MAX).map(Slot)?;
         let site = self.new_site(kind);
-        self.entries.push(SlotEntry { name: name.to_owned(), kind, site, row: None, overflows: 0 });
+        self.entries.push(SlotEntry {
+            name: name.to_owned(),
+            kind,
+            site,
+            row: None,
+            overflows: 0,
+            keeps_overflow: false,
+        });
         self.exponents.push(0);
         self.index.insert(name.to_owned(), slot);
         self.spread();
@@ -272,78 +263,6 @@ impl Sites {
                 Site::forward(gradient.site, self.forward == ForwardScaling::On).ok()
             }
             SlotKind::Forward | SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => None,
-        }
-    }
-
-    /// Gives forward stores exponents as the method says. The caller must then store them at [`Sites::exponent`], propagate
-    /// the exponents, and compile its network again when [`Sites::forward_active`] changes.
-    pub(crate) fn enable_forward(&mut self) {
-        if let Scaling::Gradient(gradient) = &self.scaling
-            && gradient.repeats()
-        {
-            self.forward = gradient.forward;
-        }
-        if self.forward == ForwardScaling::On {
-            self.activate_forward();
-        }
-    }
-
-    /// Returns true if forward stores are sites, with exponents of their own.
-    #[must_use]
-    pub const fn forward_active(&self) -> bool {
-        self.forward_active
-    }
-
-    /// Makes all forward stores sites.
-    fn activate_forward(&mut self) {
-        self.forward_active = true;
-        for index in 0..self.entries.len() {
-            if self.entries[index].site.is_none() {
-                self.entries[index].site = self.new_site(self.entries[index].kind);
-            }
-        }
-    }
-
-    /// Returns the slot whose exponent is derived from two others. Values without an exponent need no other slot.
-    pub(crate) fn derive(&mut self, derivation: Derivation) -> Result<Slot, TraceError> {
-        let name = match derivation {
-            Derivation::Product(Slot::ONE, slot) | Derivation::Product(slot, Slot::ONE) => return Ok(slot),
-            Derivation::Common(a, b) if a == b => return Ok(a),
-            Derivation::Product(a, b) => format!("product of slots {} and {}", a.0, b.0),
-            Derivation::Common(a, b) => format!("common exponent of slots {} and {}", a.0, b.0),
-        };
-        let slot = self.slot(&name, SlotKind::Derived)?;
-        if self.derived.iter().all(|&(known, _)| known != slot) {
-            self.derived.push((slot, derivation));
-            self.update_derived();
-        }
-        Ok(slot)
-    }
-
-    /// Returns the slot of a forward store in an evaluation: that of the training, under whatever loss it has it.
-    pub(crate) fn evaluation_slot(&mut self, name: &str) -> Result<Slot, TraceError> {
-        if !self.index.contains_key(name) {
-            let is_same = |known: &str| known.split_once(':').is_some_and(|(_, known)| known == name);
-            let trained = self.entries.iter().position(|entry| entry.kind == SlotKind::Forward && is_same(&entry.name));
-            if let Some(slot) = trained.and_then(|index| u16::try_from(index).ok()) {
-                return Ok(Slot(slot));
-            }
-        }
-        self.slot(name, SlotKind::Forward)
-    }
-
-    /// Returns the slot of the gradient in a product with activations, and any other slot itself.
-    pub(crate) fn gradient_slot(&self, slot: Slot) -> Slot {
-        let product = self.derived.iter().find(|&&(known, _)| known == slot);
-        match product {
-            Some((_, Derivation::Product(gradient, _))) => self.gradient_slot(*gradient),
-            Some((_, Derivation::Common(..))) | None => slot,
-        }
-    }
-
-    fn update_derived(&mut self) {
-        for &(slot, derivation) in &self.derived {
-            self.exponents[usize::from(slot.0)] = derivation.exponent(&self.exponents);
         }
     }
 
@@ -477,8 +396,11 @@ impl Sites {
                 largest = Some(Scaled::new(counts.amax, counts.exponent));
             }
         }
+        // The gradients may be finite because a function like 1/√∞ hides an overflow.
+        let hidden = if attempt.found_inf { None } else { self.blocking_overflow(rows, order, attempt.failed) };
+        let blame = hidden.or(blame);
         let finished = match blame {
-            _ if !attempt.found_inf => Finished::Stepped,
+            _ if !attempt.found_inf && hidden.is_none() => Finished::Stepped,
             blame if !self.repeats() => Finished::Skipped(blame, Cause::NotFinite),
             blame => self.failed(rows, order, blame, attempt),
         };
@@ -523,9 +445,14 @@ impl Sites {
             }
             site.finish(row(slot), end);
         }
-        if finished == Finished::Stepped && blame.is_some_and(|blame| self.is_unscaled_overflow(blame, order)) {
-            // A saturating function hid the overflow from the gradients. The next batch is the first with exponents.
-            self.activate_forward();
+        if finished == Finished::Stepped {
+            if attempt.failed > 0 {
+                self.record_kept_overflows(rows, order);
+            }
+            if blame.is_some_and(|blame| self.is_unscaled_overflow(blame, order[blame.site])) {
+                // An overflow outside of the guard. The next batch is the first with exponents.
+                self.activate_forward();
+            }
         }
         self.loss_scale_before = self.loss_scale();
         if let Scaling::Loss(schedule) = &mut self.scaling {
@@ -561,19 +488,11 @@ impl Sites {
         self.loss_scale_before
     }
 
-    /// Returns true if the first values that are not finite are those of an activation to which the method can give an
-    /// exponent, and has not yet.
-    fn is_unscaled_overflow(&self, blame: FirstNonFinite, order: &[Slot]) -> bool {
-        let waits = self.forward == ForwardScaling::Repeat && !self.forward_active;
-        let is_overflow = blame.kind == NonFiniteKind::Overflow;
-        waits && is_overflow && self.kind(order[blame.site]) == SlotKind::Forward
-    }
-
     /// Returns the treatment of a batch with values that are not finite. The first overflow of an activation gives forward
     /// stores exponents, if the method does so.
     fn failed(&mut self, rows: &[Stats], order: &[Slot], blame: Option<FirstNonFinite>, attempt: Attempt) -> Finished {
         let slot = blame.map(|blame| order[blame.site]);
-        if let Some(blame) = blame.filter(|blame| self.is_unscaled_overflow(*blame, order)) {
+        if let Some(blame) = blame.filter(|blame| self.is_unscaled_overflow(*blame, order[blame.site])) {
             self.activate_forward();
             return if attempt.repeatable {
                 Finished::Repeat(blame)

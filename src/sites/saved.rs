@@ -14,6 +14,9 @@ pub struct SavedSite {
     name: String,
     kind: SlotKind,
     overflows: u64,
+    /// True if a forward store keeps overflowing in repeats; absent otherwise, as in files from before.
+    #[serde(default, skip_serializing_if = "is_false")]
+    keeps_overflow: bool,
     /// State of the slot's cast site, if it has its own exponent.
     state: Option<SavedState>,
 }
@@ -33,6 +36,11 @@ struct SavedState {
     tried: Option<i64>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 impl Sites {
     /// Returns all slots after the reserved ones, in order. The state of a loss scale is in [`Sites::scaling`].
     #[must_use]
@@ -41,6 +49,7 @@ impl Sites {
             name: entry.name.clone(),
             kind: entry.kind,
             overflows: entry.overflows,
+            keeps_overflow: entry.keeps_overflow,
             state: entry.site.as_ref().map(|site| {
                 let state = site.state();
                 SavedState {
@@ -93,7 +102,7 @@ impl Sites {
                 self.share(slot);
             }
             let entry = &mut self.entries[usize::from(slot.0)];
-            entry.overflows = site.overflows;
+            (entry.overflows, entry.keeps_overflow) = (site.overflows, site.keeps_overflow);
             entry.row = None;
             if let (Some(own), Some(state)) = (&mut entry.site, &site.state) {
                 let ceilings = state.ceilings.iter().copied().take(CEILING_HISTORY_LEN).collect();

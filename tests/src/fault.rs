@@ -38,6 +38,8 @@ pub enum Fault {
     CanaryOverwritten,
     /// The optimizer steps although a gradient is not finite.
     GuardIgnored,
+    /// The optimizer steps although an activation has overflowed.
+    ActivationsUnguarded,
     /// Only the first exponents uploaded count.
     ControlIgnored,
     /// Clipping by norm does nothing.
@@ -58,7 +60,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
@@ -73,6 +75,7 @@ impl Fault {
         Self::AddDropped,
         Self::CanaryOverwritten,
         Self::GuardIgnored,
+        Self::ActivationsUnguarded,
         Self::ControlIgnored,
         Self::ClipDropped,
         Self::LastOfTies,

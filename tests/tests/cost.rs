@@ -200,8 +200,13 @@ fn updates() {
         let states_of = [Some(first).filter(|_| states > 0), Some(second).filter(|_| states > 1)];
         let one = Param { len: 10, master, grad: &grad, state: states_of, half: Some(copy).filter(|_| half) };
         let mut parameters = [one];
-        let launch =
-            One::Optimize { p, table: &rig.table, guard: 0..4, norm: Some(&norm), parameters: &mut parameters };
+        let launch = One::Optimize {
+            p,
+            table: &rig.table,
+            guard: (0..4).into(),
+            norm: Some(&norm),
+            parameters: &mut parameters,
+        };
         let bytes = 10 * (12 + 8 * states + if half { 2 } else { 0 }) + 4;
         check(&launch, words, bytes, 10 * each);
     }

@@ -282,7 +282,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
             state: [Some(&mut state), None],
             half: Some(&mut half),
         };
-        cpu.launch(Launch::Optimize { p, table: &table, guard: 0..1, norm: None, parameters: &mut [param] })
+        cpu.launch(Launch::Optimize { p, table: &table, guard: (0..1).into(), norm: None, parameters: &mut [param] })
             .expect("runs");
     });
     // Squares are not negative.
@@ -299,7 +299,7 @@ fn update(bench: &Bench<'_>, cpu: &Cpu) {
     bench_elements_against(bench, "optimize, Adam", [COUNT, 30], base, || {
         let state = [Some(&mut state), Some(&mut other)];
         let param = Param { len: COUNT as u32, master: &mut master, grad: &grad, state, half: Some(&mut half) };
-        cpu.launch(Launch::Optimize { p, table: &table, guard: 0..1, norm: None, parameters: &mut [param] })
+        cpu.launch(Launch::Optimize { p, table: &table, guard: (0..1).into(), norm: None, parameters: &mut [param] })
             .expect("runs");
     });
 }

@@ -171,7 +171,7 @@ fn updates(bench: &mut Bench<'_>) -> Result<(), Error> {
                     Param { len: len as u32, master, grad, state, half: Some(half) }
                 })
                 .collect();
-            device.launch(Launch::Optimize { p, table, guard: 2..3, norm: None, parameters: &mut params })
+            device.launch(Launch::Optimize { p, table, guard: (2..3).into(), norm: None, parameters: &mut params })
         }
     };
     let times = bench.medians(vec![Box::new(run(sgd)), Box::new(run(adam))])?;

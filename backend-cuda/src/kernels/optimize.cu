@@ -1,5 +1,5 @@
-// Optimizer step of all parameters of a group: clip, decay, update (`core::ops::Optimizer`), skipped if a gradient is not
-// finite.
+// Optimizer step of all parameters of a group: clip, decay, update (`core::ops::Optimizer`), skipped if its guard blocks it
+// (`core::backend::UpdateGuard`).
 
 struct Parameter {
     float* master;
@@ -11,12 +11,14 @@ struct Parameter {
 };
 
 struct OptimizeParams {
-    // Statistics rows of the guard, and below their number: a step is skipped if one has counted an infinity or a NaN.
-    const u32* rows;
+    // Statistics rows of gradients and of activations, and below their numbers: a step is skipped if one of the former has
+    // counted an infinity or a NaN, or one of the latter an overflow.
+    const u32 *gradient_rows, *activation_rows;
     const float* hyperparameters;
     // Norm of all gradients, or null if it is not needed.
     const float* norm;
-    u32 guard_rows, chunks;
+    u32 gradient_row_count, activation_row_count;
+    u32 chunks;
     u32 count;
     u32 rule;
     // Indices of hyperparameters: learning rate and bias corrections.
@@ -26,6 +28,7 @@ struct OptimizeParams {
     float decay;
     // Limits of clipping by value and by global norm; infinity without a limit.
     float max_value, max_norm;
+    u32 unused;
     Parameter parameters[MAX_TENSORS_PER_LAUNCH];
 };
 
@@ -196,16 +199,20 @@ DEVICE void update_tensors(const OptimizeParams& p, const StepScalars& n) {
 }
 
 KERNEL(optimize, OptimizeParams) {
-    SHARED u32 found_non_finite;
-    if (thread_index() == 0) found_non_finite = 0;
+    SHARED u32 is_blocked;
+    if (thread_index() == 0) is_blocked = 0;
     barrier();
-    for (u32 row = thread_index(); row < p.guard_rows; row += THREADS) {
+    for (u32 row = thread_index(); row < p.gradient_row_count; row += THREADS) {
         // Counters of infinities and NaNs, two words each.
-        const u32* counts = p.rows + (u64)row * ROW_WORDS + 4;
-        if ((counts[0] | counts[1] | counts[2] | counts[3]) != 0) atomic_max(&found_non_finite, 1u);
+        const u32* counts = p.gradient_rows + (u64)row * ROW_WORDS + ROW_INFINITE;
+        if ((counts[0] | counts[1] | counts[2] | counts[3]) != 0) atomic_max(&is_blocked, 1u);
+    }
+    for (u32 row = thread_index(); row < p.activation_row_count; row += THREADS) {
+        const u32* count = p.activation_rows + (u64)row * ROW_WORDS + ROW_OVERFLOWED;
+        if ((count[0] | count[1]) != 0) atomic_max(&is_blocked, 1u);
     }
     barrier();
-    if (found_non_finite != 0) return;
+    if (is_blocked != 0) return;
     const float norm = p.norm == 0 ? 0.0f : *p.norm;
     StepScalars n = {p.hyperparameters[p.lr], norm > p.max_norm ? p.max_norm / norm : 1.0f, {}, {}, true};
     for (u32 i = 0; i < 2; i++) {

@@ -7,9 +7,8 @@ use crate::{
     memory::{Bytes, word_of},
     operators::multi_tensor::Entry,
 };
-use core::ops::Range;
 use gradscale_core::{
-    backend::{Hyperparameter, Param},
+    backend::{Hyperparameter, Param, UpdateGuard},
     ops::{Optimizer, Rule},
 };
 
@@ -37,7 +36,7 @@ fn entry<'a>(param: &'a Param<'_, Memory>) -> Entry<'a, 5> {
 
 impl Wgpu {
     pub(crate) fn run_optimize(
-        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &[Param<'_, Memory>],
+        &self, p: &Optimizer, table: &Table, guard: &UpdateGuard, norm: Option<&Memory>, params: &[Param<'_, Memory>],
     ) -> Result<(), Error> {
         let (variant, hyperparameters, beta, eps) = rule_params(p);
         let [clip_limit, limit] = p.limits();
@@ -50,8 +49,10 @@ impl Wgpu {
         let hyperparameter = |hyperparameter: Hyperparameter| u32::from(hyperparameter.0);
         // A pair begins at an even word.
         let numbers = [
-            guard.start.into(),
-            guard.end.into(),
+            guard.gradients.start.into(),
+            guard.gradients.end.into(),
+            guard.activations.start.into(),
+            guard.activations.end.into(),
             hyperparameter(p.lr()),
             0,
             hyperparameter(hyperparameters[0]),

@@ -35,6 +35,7 @@ const NUMBERS: &[(&str, u32)] = &[
     ("F16_NAN", Format::FP16.nan_bits()),
     ("ROW_WORDS", WORDS as u32),
     ("ROW_INFINITE", words::INFINITE as u32),
+    ("ROW_OVERFLOWED", words::OVERFLOWED as u32),
     ("ROW_AMAX", words::AMAX as u32),
     ("ROW_DETAIL", words::DETAIL as u32),
     ("ROW_SUMS", LIGHT_WORDS as u32),

@@ -1,11 +1,10 @@
 //! All operators of a device as one enum.
 
-use super::{CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands};
+use super::{CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands, UpdateGuard};
 use crate::ops::{
     Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, RoiPool,
     Rows, Strided, Unary,
 };
-use core::ops::Range;
 
 /// One operator with all its operands, ready to be launched on a device.
 ///
@@ -257,14 +256,14 @@ pub enum Launch<O: Operands> {
         norm: O::Write,
     },
     /// Optimizer step: updates all parameters and refreshes their half copies. Each parameter has as many elements as
-    /// its gradient. Nothing changes, bit for bit, if a row in `guard` counted a value that is not finite.
+    /// its gradient. Nothing changes, bit for bit, if a row in `guard` blocks the update.
     Optimize {
         /// Update rule of the optimizer, with weight decay and clipping.
         p: Optimizer,
         /// Table from which the update reads hyperparameters and statistics rows.
         table: O::Table,
-        /// Slots of the statistics rows that must be finite for the update to happen.
-        guard: Range<u16>,
+        /// Slots of the statistics rows on which the update depends.
+        guard: UpdateGuard,
         /// F32: norm that [`Launch::GlobalNorm`] wrote; required if `p` clips by it.
         norm: Option<O::Read>,
         /// Parameters that the optimizer updates, with gradients and states.

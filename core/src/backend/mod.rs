@@ -30,6 +30,7 @@ mod grad_reduce;
 mod launch;
 mod operands;
 mod store;
+mod update_guard;
 
 pub use abi::ABI;
 pub use buffer::{Buffer, DType, Data, DataMut};
@@ -40,6 +41,7 @@ pub use grad_reduce::{GradReduce, UniqueId};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
 pub use store::{CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
+pub use update_guard::UpdateGuard;
 
 use crate::stats::{FlushRule, Stats};
 use core::{future::Future, ops::Range, time::Duration};

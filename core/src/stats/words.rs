@@ -18,6 +18,8 @@ pub const WORDS: usize = HISTOGRAM + BINS;
 pub const LIGHT_WORDS: usize = 16;
 /// Word offset in a statistics row of the counts of ∞ and NaN.
 pub(crate) const INFINITE: usize = 4;
+/// Word offset in a statistics row of the count of finite values that were too large for the store.
+pub(crate) const OVERFLOWED: usize = 10;
 /// Word offset of amax in a statistics row.
 pub(crate) const AMAX: usize = 14;
 /// Word offset of the detail in a statistics row; the sums follow it.

@@ -118,14 +118,16 @@ impl<B: Backend> Trainer<B> {
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let loss = (losses.sum::<f64>() / f64::from(micro_batches)) as f32;
         let mut norm = None;
-        if !self.found_inf(&rows) {
+        let before = failed.before(self.counters.failed);
+        let guard = self.update_guard(&gradients, before);
+        if !guard.blocks_update(&rows) {
             let is_exact = self.ranks.reduce_mode == ReduceMode::ExactF16;
             if is_exact && !self.refit_exponents(&gradients, &rows) {
                 return Ok(None);
             }
             self.write_reduced(&gradients.contributes, accumulator)?;
             self.write_statistics(&mut gradients, &values, stats_len)?;
-            if self.update(&gradients)? {
+            if self.update(&gradients, guard)? {
                 norm = Some(block_on(self.read_scalar(self.parameters.fixed().norm()))?);
             }
             self.broadcast_updated(&gradients)?;
@@ -133,7 +135,6 @@ impl<B: Backend> Trainer<B> {
                 self.update_exponents(&gradients, &rows);
             }
         }
-        let before = failed.before(self.counters.failed);
         let (finished, scalars) = self.decide(&gradients, &StepReadback { rows, loss, norm }, before, true);
         self.conclude(&gradients, finished, scalars, failed)
     }

@@ -6,7 +6,7 @@ use crate::{
     train::{Trainer, execute::ExecutionMode, state::DeviceOutput},
 };
 use gradscale_core::{
-    backend::{Backend, Slot},
+    backend::{Backend, UpdateGuard},
     stats::Detail,
 };
 use pollster::block_on;
@@ -78,9 +78,8 @@ impl<B: Backend> Trainer<B> {
         let statistics = self.exec.program(program).statistics.clone();
         let waiting = Purpose::Statistics.statistics();
         let ran = self.execute(program, Some(batch), ExecutionMode::Continue).await;
-        let none = Slot::FIRST_SITE.0..Slot::FIRST_SITE.0;
         let updated = ran.and_then(|()| {
-            let operations = self.statistics(&statistics, waiting, none).map_err(Error::Device)?;
+            let operations = self.statistics(&statistics, waiting, UpdateGuard::default()).map_err(Error::Device)?;
             operations.iter().try_for_each(|operation| self.exec.run(operation)).map_err(Error::Device)
         });
         // The hyperparameters of a step in progress must not change.

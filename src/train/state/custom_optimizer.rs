@@ -12,7 +12,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::{AmpPolicy, Level, Precision},
-    backend::{Backend, DType, Data, Slot},
+    backend::{Backend, DType, Data, Slot, UpdateGuard},
     ops::{Dim, Optimizer as Descriptor, Strided},
 };
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl<B: Backend> Trainer<B> {
     /// Returns the operations that update one weight by the custom rule. The new weight and states replace the old ones
     /// in the last operation, which does nothing if the guard has found a gradient that is not finite.
     pub(in crate::train) fn custom_update(
-        &mut self, id: usize, clipping: Option<Descriptor>, norm: Option<BufferId>,
+        &mut self, id: usize, clipping: Option<Descriptor>, norm: Option<BufferId>, guard: &UpdateGuard,
     ) -> Result<Vec<Operation>, Error<B::Error>> {
         let Some(rule) = self.optimizer.custom_rule().cloned() else { return Ok(Vec::new()) };
         let (group, len, states) = (self.parameters.groups[id], self.parameters.len(id), rule.states());
@@ -38,7 +38,6 @@ impl<B: Backend> Trainer<B> {
         let program = self.custom_program(&trace, &inputs)?;
 
         let mut operations = Vec::new();
-        let guard = self.parameters.guard();
         if let (Some(p), Some(&clipped)) = (clipping, program.inputs.get(1)) {
             let zeros = Strided::new(&[Dim { len: elements(len), x: 0, y: 1 }], 0, 0).map_err(Error::Optimizer)?;
             let y = StoreSpec::passthrough(Value::f32(clipped, len), Slot::ONE);
@@ -55,7 +54,7 @@ impl<B: Backend> Trainer<B> {
         let half = Fixed::tensor(id, ParamTensor::Half);
         parameters[0].half = Some(half).filter(|&half| self.exec.has(half));
         let p = Optimizer::replacing();
-        operations.push(Operation::Optimize { p, table: (), guard, norm: None, parameters });
+        operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm: None, parameters });
         Ok(operations)
     }
 

@@ -91,8 +91,8 @@ impl ParameterSet {
         Fixed { parameters: self.all.len() }
     }
 
-    /// Returns the slots of all parameters. An update reads their rows, and does nothing if a gradient is not finite.
-    pub fn guard(&self) -> Range<u16> {
+    /// Returns the slots of all parameters, whose rows are those of their gradients.
+    pub fn slots(&self) -> Range<u16> {
         let first = Slot::FIRST_SITE.0;
         first..first + u16::try_from(self.infos.len()).unwrap_or(u16::MAX - first)
     }

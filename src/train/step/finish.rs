@@ -6,7 +6,7 @@ use crate::{
     train::{ExponentsAfter, Gradients, Skipped, StepOutcome, Trainer, UnusableLoss},
 };
 use gradscale_core::{
-    backend::Backend,
+    backend::{Backend, UpdateGuard},
     stats::{Convention, Detail, Stats},
     step_outcome::{Outcome, found_inf},
 };
@@ -44,10 +44,16 @@ impl<B: Backend> Trainer<B> {
         Ok(StepReadback { rows, loss, norm: has_norm.then_some(norm) })
     }
 
+    /// Returns the guard of an update from these gradients, in an attempt that `failed` others came before.
+    pub(in crate::train) fn update_guard(&self, gradients: &Gradients, failed: u32) -> UpdateGuard {
+        let activations = self.sites.guarded_activations(&gradients.order, failed);
+        UpdateGuard { gradients: self.parameters.slots(), activations }
+    }
+
     /// Returns true if a gradient of some parameter is not finite.
-    pub(in crate::train) fn found_inf(&self, rows: &[Stats]) -> bool {
-        let guard = self.parameters.guard();
-        found_inf(rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts))
+    fn found_inf(&self, rows: &[Stats]) -> bool {
+        let slots = self.parameters.slots();
+        found_inf(rows[usize::from(slots.start)..usize::from(slots.end)].iter().map(Stats::counts))
     }
 
     /// Decides from the rows of an attempt whether the step was taken, is skipped or is retried, and decides the next

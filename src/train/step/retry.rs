@@ -8,7 +8,7 @@
 
 use crate::{
     Error, Operands, SiteReport,
-    sites::Finished,
+    sites::{Finished, SlotKind},
     train::{Gradients, Repeated, StepOutcome, Trainer, step::finish::StepScalars},
 };
 use gradscale_core::{
@@ -22,12 +22,18 @@ use pollster::block_on;
 pub struct Attempt {
     sites: Vec<(String, i32, Stats)>,
     operands: Vec<(String, Operands)>,
+    activation: Option<(String, i32)>,
 }
 
 impl Attempt {
     /// Returns name, exponent after the attempt, and statistics row of each site.
     pub fn sites(&self) -> impl Iterator<Item = (&str, i32, &Stats)> {
         self.sites.iter().map(|(name, alpha, row)| (name.as_str(), *alpha, row))
+    }
+
+    /// Returns name and exponent of the forward store that overflowed, if the attempt failed because of an activation.
+    pub fn activation(&self) -> Option<(&str, i32)> {
+        self.activation.as_ref().map(|(name, exponent)| (name.as_str(), *exponent))
     }
 
     /// Returns the operands from which the paper's rules would have decided, by site.
@@ -96,11 +102,12 @@ impl<B: Backend> Trainer<B> {
         &mut self, gradients: &Gradients, is_repeatable: bool, failed: &mut Failed,
     ) -> Result<Option<StepOutcome>, Error<B::Error>> {
         self.generations.gradients += 1;
-        let has_norm = self.update(gradients).inspect_err(|_| {
+        let failed_before = failed.before(self.counters.failed);
+        let guard = self.update_guard(gradients, failed_before);
+        let has_norm = self.update(gradients, guard).inspect_err(|_| {
             // Nothing was updated, so a retry must have the same dropout seed.
             self.counters.seed = self.counters.seed.saturating_sub(gradients.micro.into());
         })?;
-        let failed_before = failed.before(self.counters.failed);
         let readback = self.collect(has_norm).await?;
         let (finished, scalars) = self.decide(gradients, &readback, failed_before, is_repeatable);
         self.rows = readback.rows;
@@ -124,12 +131,14 @@ impl<B: Backend> Trainer<B> {
         };
         let slot = gradients.order[blame.site];
         let (site, kind, exponent) = (self.sites.name(slot).to_owned(), blame.kind, blame.exponent);
-        failed.0.push((slot, Repeated { site, kind, exponent, excess: None }));
         if self.observed.is_some() {
+            let is_activation = self.sites.kind(slot) == SlotKind::Forward;
+            let activation = is_activation.then(|| (site.clone(), exponent));
             let seen = |site: SiteReport<'_>| (site.name.to_owned(), site.alpha, *site.row);
             let operands = self.operands().map(|(name, operands)| (name.to_owned(), operands.clone())).collect();
-            self.attempts.push(Attempt { sites: self.sites.reports().map(seen).collect(), operands });
+            self.attempts.push(Attempt { sites: self.sites.reports().map(seen).collect(), operands, activation });
         }
+        failed.0.push((slot, Repeated { site, kind, exponent, excess: None }));
         Ok(None)
     }
 

@@ -8,10 +8,9 @@ use crate::{
 };
 use gradscale_core::{
     amp::Level,
-    backend::{Backend, Slot},
+    backend::{Backend, Slot, UpdateGuard},
     ops::{Optimizer as Descriptor, Unary},
 };
-use std::ops::Range;
 
 /// Maximum number of cached updates. There is one for each set of parameters that a loss depends on, for example two in
 /// adversarial training. The limit bounds memory if a network uses ever new sets.
@@ -26,20 +25,23 @@ pub(in crate::train) struct Update {
     statistics: Vec<(usize, u32)>,
     /// Limit of the gradients' norm, if the step sets one.
     clip: Option<f32>,
+    /// Statistics rows that block the update.
+    guard: UpdateGuard,
 }
 
 impl Update {
-    fn from_gradients(gradients: &Gradients) -> Self {
+    fn new(gradients: &Gradients, guard: UpdateGuard) -> Self {
         let Gradients { contributes, statistics, clip, .. } = gradients;
-        Self { contributes: contributes.clone(), statistics: statistics.clone(), clip: *clip }
+        Self { contributes: contributes.clone(), statistics: statistics.clone(), clip: *clip, guard }
     }
 
     /// Returns true if this update fits the gradients. Called in every step, so it neither allocates nor sorts.
-    fn matches(&self, gradients: &Gradients) -> bool {
+    fn matches(&self, gradients: &Gradients, guard: &UpdateGuard) -> bool {
         let bits = |clip: Option<f32>| clip.map(f32::to_bits);
         self.contributes == gradients.contributes
             && self.statistics == gradients.statistics
             && bits(self.clip) == bits(gradients.clip)
+            && self.guard == *guard
     }
 
     /// Returns the ids of the weights in ascending order.
@@ -51,14 +53,15 @@ impl Update {
 }
 
 impl<B: Backend> Trainer<B> {
-    /// Launches the update, which does nothing on the device if a gradient is not finite. Returns true if it computes a
-    /// norm.
-    pub(in crate::train) fn update(&mut self, gradients: &Gradients) -> Result<bool, Error<B::Error>> {
+    /// Launches the update, which does nothing on the device if the guard blocks it. Returns true if it computes a norm.
+    pub(in crate::train) fn update(
+        &mut self, gradients: &Gradients, guard: UpdateGuard,
+    ) -> Result<bool, Error<B::Error>> {
         let clips = self.optimizer.clips_norm() || gradients.clip.is_some();
-        let list = match self.updates.iter().find(|(update, _)| update.matches(gradients)) {
+        let list = match self.updates.iter().find(|(update, _)| update.matches(gradients, &guard)) {
             Some((_, list)) => *list,
             None => {
-                let update = Update::from_gradients(gradients);
+                let update = Update::new(gradients, guard);
                 let operations = self.operations(&update, clips)?;
                 if self.updates.len() == MAX_UPDATE_LISTS {
                     self.forget_updates();
@@ -81,7 +84,7 @@ impl<B: Backend> Trainer<B> {
     }
 
     fn operations(&mut self, update: &Update, clips: bool) -> Result<Vec<Operation>, Error<B::Error>> {
-        let (guard, weights) = (self.parameters.guard(), update.weights());
+        let (guard, weights) = (update.guard.clone(), update.weights());
         // The norm is that of all gradients, even if other ranks update some of the weights.
         let norm = clips.then(|| self.parameters.fixed().norm());
         let mut operations = Vec::new();
@@ -96,7 +99,7 @@ impl<B: Backend> Trainer<B> {
             let Some(p) = self.optimizer.descriptor(group).map_err(Error::Optimizer)? else {
                 let clipping = self.clipping(update)?;
                 for id in members {
-                    operations.extend(self.custom_update(id, clipping, norm)?);
+                    operations.extend(self.custom_update(id, clipping, norm, &guard)?);
                 }
                 continue;
             };
@@ -136,7 +139,7 @@ impl<B: Backend> Trainer<B> {
     /// Returns the operations that update running statistics from `source`, which has their sums over calls and
     /// micro-batches.
     pub(in crate::train) fn statistics(
-        &mut self, statistics: &[(usize, u32)], source: ParamTensor, guard: Range<u16>,
+        &mut self, statistics: &[(usize, u32)], source: ParamTensor, guard: UpdateGuard,
     ) -> Result<Vec<Operation>, B::Error> {
         let mut operations = Vec::new();
         // Sums of one call are already means; others are divided first.

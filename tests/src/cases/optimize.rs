@@ -10,9 +10,8 @@ use crate::{
     property::{is_brief, merge},
     rig::{Output, Rig},
 };
-use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, DType, Hyperparameter, Launch, Param},
+    backend::{Backend, DType, Hyperparameter, Launch, Param, UpdateGuard},
     ops::{Optimizer, Rule},
 };
 
@@ -238,7 +237,7 @@ pub(super) fn take<B: Backend>(rig: &Rig<'_, B>, parameters: &[Parameter<B>]) ->
 
 /// One launch.
 pub(super) fn launch<B: Backend>(
-    rig: &Rig<'_, B>, setup: &Setup, guard: Range<u16>, norm: Option<&B::Buffer>, parameters: &mut [Parameter<B>],
+    rig: &Rig<'_, B>, setup: &Setup, guard: UpdateGuard, norm: Option<&B::Buffer>, parameters: &mut [Parameter<B>],
 ) -> Result<(), Fail> {
     let mut params: Vec<Param<'_, B::Buffer>> = parameters
         .iter_mut()
@@ -332,7 +331,7 @@ fn train<B: Backend>(
         }
         setup.hyperparameters(&mut rig, t);
         rig.upload()?;
-        launch(&rig, setup, 2..5, None, &mut parameters)?;
+        launch(&rig, setup, (2..5).into(), None, &mut parameters)?;
         let after = take(&rig, &parameters)?;
         merge(&mut measured, &check_step(&rig, setup, None, &before, &after)?);
         before = after;

@@ -13,7 +13,7 @@ use crate::{
 };
 use core::ops::Range;
 use gradscale_core::{
-    backend::{Backend, Buffer, DType, Launch, Slot, Store},
+    backend::{Backend, Buffer, DType, Launch, Slot, Store, UpdateGuard},
     ops::Unary,
     stats::Detail,
 };
@@ -32,6 +32,7 @@ pub fn cases<B: Backend + 'static>(cases: &mut Vec<Case<B>>) {
     cases.push(Case::new("optimize::guard_remembers_micro_batches", micro_batches::<B>));
     cases.push(Case::new("optimize::guard_ends_with_the_step", recovers::<B>));
     cases.push(Case::new("optimize::guard_of_nothing", unguarded::<B>));
+    cases.push(Case::new("optimize::guard_of_activations", activations::<B>));
     cases.push(Case::new("optimize::norm_below_the_limit", below::<B>));
     cases.push(Case::new("optimize::norm_above_the_limit", above::<B>));
     cases.push(Case::new("optimize::norm_of_the_device", measured_norm::<B>));
@@ -99,11 +100,11 @@ fn begin<B: Backend>(rig: &mut Rig<'_, B>, setup: &Setup, rows: &[&Row], detail:
 
 /// Returns true if an update under `guard` takes place completely, and false if no bit changes.
 fn happens<B: Backend>(
-    rig: &Rig<'_, B>, setup: &Setup, what: &str, guard: Range<u16>, happens: bool,
+    rig: &Rig<'_, B>, setup: &Setup, what: &str, guard: impl Into<UpdateGuard>, happens: bool,
 ) -> Result<(), Fail> {
     let before = Values::new(setup, &lengths());
     let mut parameters = place(rig, &before, true)?;
-    launch(rig, setup, guard, None, &mut parameters)?;
+    launch(rig, setup, guard.into(), None, &mut parameters)?;
     let after = take(rig, &parameters)?;
     if happens {
         check_step(rig, setup, None, &before, &after).map(|_| ()).map_err(of(format!("{what} should not matter")))
@@ -171,13 +172,49 @@ fn unguarded<B: Backend>(b: &B) -> Check {
     Ok(vec![])
 }
 
+/// Overflows of forward stores block an update; ±∞ and NaN that the stores received do not, and neither do gradients
+/// beyond half.
+fn activations<B: Backend>(b: &B) -> Check {
+    let mut rig = Rig::new(b)?;
+    let beyond: &[f32] = &[1.0, -70_000.0];
+    let received = &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    for (slot, values, gradients, activations, fine) in [
+        (4, beyond, 3..6, 0..0, true),
+        (4, beyond, 3..4, 5..SLOTS, true),
+        (4, beyond, 5..6, 2..4, true),
+        (4, beyond, 3..4, 4..5, false),
+        (4, beyond, 0..0, 3..6, false),
+        (4, received, 2..4, 4..5, true),
+        (4, received, 4..5, 2..4, false),
+        (SLOTS - 1, beyond, 0..4, 5..SLOTS, false),
+        (SLOTS - 1, beyond, 0..SLOTS, 5..SLOTS - 1, true),
+    ] {
+        for setup in [SGD, ADAMW, EMA] {
+            let rows = [row("", slot, values)];
+            begin(&mut rig, &setup, &[&rows[0]], Detail::Counts)?;
+            let guard = UpdateGuard { gradients: gradients.clone(), activations: activations.clone() };
+            happens(&rig, &setup, &format!("{values:?} in slot {slot} under {guard:?}"), guard, fine)?;
+        }
+    }
+    // One value among many, and its counter ends with the step.
+    let mut long = vec![1.0; 5000];
+    long[4321] = 65_520.0;
+    let guard = UpdateGuard { gradients: 3..4, activations: 4..7 };
+    for values in [&long[..], &[65_519.0], &long[..], &[]] {
+        let rows = [row("", 6, values)];
+        begin(&mut rig, &MOMENTUM, &[&rows[0]], Detail::Moments)?;
+        happens(&rig, &MOMENTUM, &format!("{} values", values.len()), guard.clone(), values.len() < 2)?;
+    }
+    Ok(vec![])
+}
+
 /// The parameters after one unguarded step with this limit and norm.
 fn clipped<B: Backend>(rig: &mut Rig<'_, B>, setup: &Setup, norm: Option<f32>) -> Result<Vec<Values>, Fail> {
     setup.hyperparameters(rig, 3);
     rig.upload()?;
     let mut parameters = place(rig, &Values::new(setup, &lengths()), true)?;
     let norm = norm.map(|norm| rig.padded(DType::F32, &[norm])).transpose()?;
-    launch(rig, setup, GUARD, norm.as_ref(), &mut parameters)?;
+    launch(rig, setup, GUARD.into(), norm.as_ref(), &mut parameters)?;
     take(rig, &parameters)
 }
 
@@ -226,7 +263,7 @@ fn measured_norm<B: Backend>(b: &B) -> Check {
         let mut norm = rig.output(DType::F32, 1)?;
         b.launch(Launch::GlobalNorm { gradients: &grads.iter().collect::<Vec<_>>(), norm: &mut norm.buffer })?;
         let mut parameters = place(&rig, &before, true)?;
-        launch(&rig, &setup, GUARD, Some(&norm.buffer), &mut parameters)?;
+        launch(&rig, &setup, GUARD.into(), Some(&norm.buffer), &mut parameters)?;
         let after = take(&rig, &parameters)?;
         if bad {
             same("a NaN in the gradients", &after, &before)?;

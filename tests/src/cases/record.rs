@@ -82,7 +82,13 @@ impl<B: Backend> Work<B> {
             state: [None, None],
             half: Some(&mut self.half),
         };
-        b.launch(Launch::Optimize { p: sgd, table, guard: PARAM.0..PARAM.0 + 1, norm: None, parameters: &mut [param] })
+        b.launch(Launch::Optimize {
+            p: sgd,
+            table,
+            guard: (PARAM.0..PARAM.0 + 1).into(),
+            norm: None,
+            parameters: &mut [param],
+        })
     }
 
     fn results(&self, rig: &Rig<'_, B>) -> Result<(Vec<f32>, Vec<Stats>), Fail> {

@@ -176,7 +176,9 @@ impl Backend for Reference {
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
             Launch::Ctc { p, x, losses, gradient } => crate::ctc::run(&p, x, losses, gradient),
             Launch::GlobalNorm { gradients, norm } => self.global_norm(gradients, norm),
-            Launch::Optimize { p, table, guard, norm, parameters } => self.optimize(&p, table, guard, norm, parameters),
+            Launch::Optimize { p, table, guard, norm, parameters } => {
+                self.optimize(&p, table, &guard, norm, parameters)
+            }
         }
     }
 }

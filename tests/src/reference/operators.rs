@@ -5,15 +5,7 @@ use crate::{
     Fault,
     nhwc::{index, len, places, wins},
 };
-use core::ops::Range;
-use gradscale_core::{
-    backend::*,
-    ops::*,
-    scale::Factor,
-    scaled::Scaled,
-    stats::{Detail, Stats},
-    step_outcome::found_inf,
-};
+use gradscale_core::{backend::*, ops::*, scale::Factor, scaled::Scaled, stats::Detail};
 
 fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
     x.weights.map_or(1.0, |weights| weights.get(class as usize))
@@ -324,11 +316,15 @@ impl Reference {
     }
 
     pub(super) fn optimize(
-        &self, p: &Optimizer, table: &Table, guard: Range<u16>, norm: Option<&Memory>, params: &mut [Param<'_, Memory>],
+        &self, p: &Optimizer, table: &Table, guard: &UpdateGuard, norm: Option<&Memory>,
+        params: &mut [Param<'_, Memory>],
     ) -> DeviceResult<Self> {
         let rows = table.rows.borrow();
-        let guarded = rows[usize::from(guard.start)..usize::from(guard.end)].iter().map(Stats::counts);
-        if found_inf(guarded) && !self.on(Fault::GuardIgnored) {
+        let mut guard = guard.clone();
+        if self.on(Fault::ActivationsUnguarded) {
+            guard.activations = 0..0;
+        }
+        if guard.blocks_update(&rows) && !self.on(Fault::GuardIgnored) {
             return Ok(());
         }
         let norm = norm.map(|norm| norm.get(0)).filter(|_| !self.on(Fault::ClipDropped));
