@@ -1,14 +1,33 @@
 //! Versions of the rules, so that a method's text in an old file keeps its meaning.
 //!
 //! `gs` decided from each row alone, before batches could be repeated. Files of that time do not name the rule; newer
-//! ones name the history.
+//! ones name the history. Later, batches whose activations overflow were skipped before `forward=repeat` became the default.
 
-use gradscale::{Method, Preset, Scaling};
+use gradscale::{ForwardScaling, Method, Preset, Scaling};
 
 /// Value of `history=` for a method that does not name one.
 pub const CURRENT_HISTORY: &str = "ring";
 /// Value of `history=` in files that were written before the option existed.
 pub const LEGACY_HISTORY: &str = "0";
+
+/// Value of `forward=` for a method that does not name one.
+pub const CURRENT_FORWARD: &str = "repeat";
+/// Value of `forward=` in files that were written before the option existed.
+pub const LEGACY_FORWARD: &str = "off";
+
+/// Returns the text of a method from a file in which `forward` was the default of `forward=`.
+#[must_use]
+pub fn with_forward(method: &str, forward: &str) -> String {
+    let repeats = method.parse::<Method>().is_ok_and(|method| match method.scaling {
+        Scaling::Gradient(gradient) => gradient.forward == ForwardScaling::Repeat,
+        Scaling::Loss(_) => false,
+    });
+    if repeats && forward != CURRENT_FORWARD && !method.contains("forward") {
+        format!("{method},forward={forward}")
+    } else {
+        method.to_owned()
+    }
+}
 
 /// Returns a method's text with `history=` added, if its rule has a history and the text does not name one.
 #[must_use]
@@ -23,6 +42,24 @@ pub fn spelled(method: &str, history: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_methods_that_repeat_had_another_default() {
+        for (text, expected) in [
+            ("gs", "gs,forward=off"),
+            ("gs:room=4,amp=O2", "gs:room=4,amp=O2,forward=off"),
+            ("gs:forward=on", "gs:forward=on"),
+            ("gs:forward=repeat", "gs:forward=repeat"),
+            ("gs:history=0", "gs:history=0"),
+            ("gs:authors", "gs:authors"),
+            ("torch", "torch"),
+            ("no method", "no method"),
+        ] {
+            assert_eq!(with_forward(text, LEGACY_FORWARD), expected);
+            assert_eq!(with_forward(text, CURRENT_FORWARD), text);
+            assert_eq!(expected.parse::<Method>().is_ok(), text != "no method");
+        }
+    }
 
     #[test]
     fn only_the_exact_rule_remembers() {

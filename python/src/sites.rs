@@ -8,7 +8,7 @@ use crate::{
     wrong,
 };
 use gradscale::{
-    Cause, ForwardScaling, GradientScaling, Method, Scaling,
+    Cause, ForwardScaling, Method, Scaling,
     gradscale_core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
     sites::{self, Attempt, Finished, SavedSite, SlotKind},
 };
@@ -50,9 +50,12 @@ fn decides_from_rows(scaling: &Scaling) -> bool {
 
 fn scaling(method: &str) -> PyResult<Scaling> {
     let scaling = method.parse::<Method>().map_err(wrong)?.scaling;
-    // Where the default needs the engine, it has no effect here.
-    let is_supported =
-        |forward: ForwardScaling| forward == ForwardScaling::Off || forward == GradientScaling::exact().forward;
+    // The default, `repeat`, has no effect here. A method that names it wants that effect.
+    let is_supported = |forward: ForwardScaling| match forward {
+        ForwardScaling::Off => true,
+        ForwardScaling::Repeat => !method.contains("forward"),
+        ForwardScaling::On => false,
+    };
     match &scaling {
         Scaling::Gradient(gradient) if !is_supported(gradient.forward) => {
             Err(wrong(format!("{method}: only the engine gives activations exponents; leave out forward")))

@@ -67,10 +67,10 @@ pub enum SharedLayers {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardScaling {
     /// Forward stores have no exponents (`forward=off`). A batch whose activations overflow is skipped.
-    #[default]
     Off,
     /// Forward stores have exponents from the first batch on that overflows in its forward pass (`forward=repeat`). That
     /// batch is repeated. Exponents are at most 0, so that only activations near the limit change.
+    #[default]
     Repeat,
     /// Forward stores have exponents from the first step on, which also scale small activations up (`forward=on`).
     On,
@@ -85,8 +85,8 @@ pub struct GradientScaling {
     pub site: SiteConfig,
     /// Treatment of a layer that is called several times in a step.
     pub shared: SharedLayers,
-    /// Exponents of forward stores. Other values than [`ForwardScaling::Off`] need a rule that repeats
-    /// ([`GradientScaling::repeats`]), and have no effect on others.
+    /// Exponents of forward stores: [`ForwardScaling::Repeat`] by default under a rule that repeats
+    /// ([`GradientScaling::repeats`]). Other values than [`ForwardScaling::Off`] have no effect on other rules.
     pub forward: ForwardScaling,
 }
 
@@ -95,7 +95,7 @@ impl GradientScaling {
     #[must_use]
     pub const fn exact() -> Self {
         let (preset, shared) = (Preset::Exact, SharedLayers::Merged);
-        Self { preset, site: SiteConfig::exact(), shared, forward: ForwardScaling::Off }
+        Self { preset, site: SiteConfig::exact(), shared, forward: ForwardScaling::Repeat }
     }
 
     /// Returns true if a batch that overflows at a site is repeated, so that every batch with finite f32 gradients is

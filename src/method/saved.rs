@@ -73,7 +73,8 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
         },
     );
     // Without exponents of forward stores, or with those that only an overflow creates, everything is as before they
-    // existed. So checkpoints of that time have the same settings.
+    // existed. So checkpoints of that time, and those of `forward=off`, can be resumed with the default: the method of the
+    // resumed training decides what an overflow does.
     if *forward == ForwardScaling::On {
         all.set("forward", "on");
     }

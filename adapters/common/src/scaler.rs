@@ -2,7 +2,7 @@
 
 use crate::Error;
 use gradscale::{
-    ForwardScaling, GradientScaling, Method, Scaling,
+    ForwardScaling, Method, Scaling,
     gradscale_core::{
         backend::Slot,
         cast::{Round, f16_slice_from_f32, f16_slice_to_f32},
@@ -95,8 +95,8 @@ impl Scaler {
             Scaling::Gradient(gradient) => gradient.forward,
             Scaling::Loss(_) => ForwardScaling::Off,
         };
-        // Where the default needs the engine, it has no effect here.
-        if forward != ForwardScaling::Off && forward != GradientScaling::exact().forward {
+        // The default, `repeat`, has no effect here. A method that names it wants that effect.
+        if forward == ForwardScaling::On || forward == ForwardScaling::Repeat && method.contains("forward") {
             return Err(wrong("only the engine gives activations exponents; leave out forward"));
         }
         if rounds && parsed != plain {

@@ -86,17 +86,37 @@ impl Skipped {
     }
 }
 
+impl Skipped {
+    /// Writes which values were not finite, and the remedy if they are activations.
+    fn describe_site(&self, f: &mut fmt::Formatter<'_>, site: &str, kind: NonFiniteKind) -> fmt::Result {
+        write_failure(f, site, kind, self.exponent)?;
+        let layer = site.strip_suffix("/forward").filter(|_| kind == NonFiniteKind::Overflow);
+        match (layer.map(|layer| (layer, layer.strip_suffix("/cast"))), self.cause) {
+            (None, _) | (_, Cause::Outlier | Cause::Again) => Ok(()),
+            // An input, a parameter or a value that another layer keeps in f32.
+            (Some((_, Some(value))), _) => write!(f, ": {value} has values beyond FP16; make them smaller before"),
+            (Some((layer, None)), Cause::Repeats) => write!(f, ": keep this layer in f32: f32={layer}"),
+            (Some((layer, None)), Cause::NotFinite) => {
+                write!(
+                    f,
+                    ": gs with forward=repeat gives activations exponents, or keep this layer in f32: f32={layer}"
+                )
+            }
+        }
+    }
+}
+
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("skipped: ")?;
         match (&self.loss, &self.site) {
             (Some(loss), Some((site, kind))) => {
                 write!(f, "{loss}; ")?;
-                happened(f, site, *kind, self.exponent)?;
+                self.describe_site(f, site, *kind)?;
             }
             (Some(loss), None) => loss.fmt(f)?,
             (None, None) => f.write_str("a parameter gradient is not finite")?,
-            (None, Some((site, kind))) => happened(f, site, *kind, self.exponent)?,
+            (None, Some((site, kind))) => self.describe_site(f, site, *kind)?,
         }
         f.write_str(match self.cause {
             Cause::NotFinite => "",
@@ -123,23 +143,17 @@ pub struct Repeated {
 impl fmt::Display for Repeated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("repeated: ")?;
-        happened(f, &self.site, self.kind, self.exponent)?;
-        self.excess.map_or(Ok(()), |excess| write!(f, ", by 2^{excess}"))
+        write_failure(f, &self.site, self.kind, self.exponent)?;
+        self.excess.map_or(Ok(()), |excess| write!(f, ", by 2^{excess}"))?;
+        let is_activation = self.site.ends_with("/forward") && self.kind == NonFiniteKind::Overflow;
+        f.write_str(if is_activation { "; its activations have an exponent now" } else { "" })
     }
 }
 
-fn happened(f: &mut fmt::Formatter<'_>, site: &str, kind: NonFiniteKind, at: i32) -> fmt::Result {
+/// Writes which values were not finite, and at which exponent.
+fn write_failure(f: &mut fmt::Formatter<'_>, site: &str, kind: NonFiniteKind, at: i32) -> fmt::Result {
     match kind {
-        NonFiniteKind::Overflow => {
-            write!(f, "{site} overflowed at 2^{at}")?;
-            match site.strip_suffix("/forward").map(|layer| (layer, layer.strip_suffix("/cast"))) {
-                // An input, a parameter or a value that another layer keeps in f32.
-                Some((_, Some(value))) => write!(f, ": {value} has values beyond FP16; make them smaller before"),
-                // Only gradients have scales.
-                Some((layer, None)) => write!(f, ": activations have no scale; keep this layer in f32: f32={layer}"),
-                None => Ok(()),
-            }
-        }
+        NonFiniteKind::Overflow => write!(f, "{site} overflowed at 2^{at}"),
         NonFiniteKind::Infinite => write!(f, "{site} received ±∞ at 2^{at}, although nothing before it overflowed"),
         NonFiniteKind::Nan => write!(f, "{site} received NaN at 2^{at}, which is not a scaling problem"),
     }
@@ -207,11 +221,28 @@ mod tests {
         };
         assert_eq!(
             of("net.a/forward"),
-            "skipped: net.a/forward overflowed at 2^0: activations have no scale; keep this layer in f32: f32=net.a"
+            "skipped: net.a/forward overflowed at 2^0: gs with forward=repeat gives activations exponents, or keep this \
+             layer in f32: f32=net.a"
         );
         assert_eq!(
             of("input0/cast/forward"),
             "skipped: input0/cast/forward overflowed at 2^0: input0 has values beyond FP16; make them smaller before"
         );
+        let site = Some(("net.a/forward".to_owned(), NonFiniteKind::Overflow));
+        let after = |cause: Cause| Skipped { site: site.clone(), exponent: -9, cause, ..overflow.clone() }.to_string();
+        assert_eq!(
+            after(Cause::Repeats),
+            "skipped: net.a/forward overflowed at 2^-9: keep this layer in f32: f32=net.a, after three repeats"
+        );
+        assert_eq!(after(Cause::Again), "skipped: net.a/forward overflowed at 2^-9; run the same batch again");
+        let repeated = |site: &str, exponent: i32| {
+            let kind = NonFiniteKind::Overflow;
+            Repeated { site: site.to_owned(), kind, exponent, excess: Some(5) }.to_string()
+        };
+        assert_eq!(
+            repeated("net.a/forward", 0),
+            "repeated: net.a/forward overflowed at 2^0, by 2^5; its activations have an exponent now"
+        );
+        assert_eq!(repeated("net.a/dgrad", 12), "repeated: net.a/dgrad overflowed at 2^12, by 2^5");
     }
 }

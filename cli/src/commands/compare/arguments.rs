@@ -128,7 +128,9 @@ const METHODS: &str = "Methods:
   gs:paper         the same by the paper's models, with its errors corrected; gs:paper-literal: as printed; gs:authors:
                    with the scales of the authors' code
 {baselines}Options follow a method, separated by commas (dynamic:init=1024,interval=500):
-  gs               gamma=1e-4, interval=100, calls=each, and for gs:exact window=11, room=6, history=1, outliers=24
+  gs               gamma=1e-4, interval=100, calls=each, and for gs:exact window=11, room=6, history=1, outliers=24,
+                   forward=off (on: activations have exponents from the first step; repeat, the default: from the first
+                   overflow of one; off: such a batch is skipped)
   amax             history=0 (steps, at most 16), margin=0 (binades of headroom), calls=each
   loss scales      wgrad=half: gradients of weights are stored in half before they are f32, as in PyTorch with half
                    weights; they flush and overflow at separate sites, LAYER/wgrad and LAYER/bgrad

@@ -34,6 +34,10 @@ pub(crate) struct Plan {
     #[arg(skip = rule_versions::CURRENT_HISTORY.to_owned())]
     #[serde(default = "before")]
     history: String,
+    /// Default of the method's exponents of activations.
+    #[arg(skip = rule_versions::CURRENT_FORWARD.to_owned())]
+    #[serde(default = "forward_before")]
+    forward: String,
     /// Divisor of the summed losses: a number, or batch
     ///
     /// A number of pixels or images, or `batch` for the labelled ones of the batch. Learning rate, weight decay and
@@ -134,6 +138,11 @@ impl<T: fmt::Display> From<Named<T>> for String {
 /// Returns the history of sites in checkpoints that do not record it.
 fn before() -> String {
     rule_versions::LEGACY_HISTORY.to_owned()
+}
+
+/// Returns the exponents of activations in checkpoints that do not record them.
+fn forward_before() -> String {
+    rule_versions::LEGACY_FORWARD.to_owned()
 }
 
 /// Default number of training steps.
@@ -272,6 +281,7 @@ impl Plan {
         } else {
             rule_versions::spelled(&self.method, &self.history)
         };
+        let method = rule_versions::with_forward(&method, &self.forward);
         Ok(Self {
             setup,
             method,
