@@ -4,7 +4,7 @@ use crate::{
     Failure, output,
     rule_versions::{CURRENT_HISTORY, spelled},
 };
-use gradscale::{Attempt, Operands, SiteReport};
+use gradscale::{Attempt, Operands, SiteReport, replay::OverflowedActivation};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
@@ -95,7 +95,10 @@ impl Writer {
             let mut operands: BTreeMap<&str, &Operands> = attempt.operands().collect();
             let seen = attempt.sites().map(|(name, next, row)| Seen::from_row(name, row, next, operands.remove(name)));
             let sites = seen.collect();
-            self.line(Step { iteration, skipped: false, repeated: true, method: None, sites })?;
+            let activation = attempt.activation();
+            let activation =
+                activation.map(|(site, exponent)| OverflowedActivation { site: site.to_owned(), exponent });
+            self.line(Step { iteration, skipped: false, repeated: true, activation, method: None, sites })?;
         }
         Ok(())
     }
@@ -112,7 +115,7 @@ impl Writer {
         let seen =
             sites.into_iter().map(|site| Seen::from_row(site.name, site.row, site.alpha, operands.remove(site.name)));
         let sites = seen.collect();
-        self.line(Step { iteration, skipped, repeated: false, method: None, sites })
+        self.line(Step { iteration, skipped, repeated: false, activation: None, method: None, sites })
     }
 
     fn line(&mut self, step: Step) -> Result<(), Failure> {

@@ -110,6 +110,44 @@ fn repeats_are_replayed_too() {
     }
 }
 
+/// An attempt that failed because of an activation names it. A replay repeats it too, and its page says why.
+#[test]
+fn a_trace_names_the_activation_that_overflowed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut parameters = Parameters::seeded(2);
+    let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 8, 8));
+    let method = "gs:interval=3".parse::<Method>().expect("a method");
+    let mut trainer =
+        Trainer::new(Cpu::new(1).expect("a thread"), parameters, Sgd::new(1e-3), method).expect("a trainer");
+    trainer.observe(Observation::Rows(Detail::Full));
+    trainer.observe(Observation::Operands);
+    let mut trace = Writer::create(&directory.path().join("t.jsonl")).expect("a trace").made_by("gs:interval=3");
+    for i in 1..=12u8 {
+        let large = if i == 5 { 3e4 } else { 1.0 };
+        let x: Vec<f32> = (0..32).map(|k| f32::from((k * 5 + i) % 7) / 7.0 * large).collect();
+        let batch = [Input::f32([4, 8], &x), Input::u8([4], &[0, 1, 2, 3])];
+        let gradients = trainer.backward(batch, |[x, labels]| two.forward(one.forward(x) * 8.0).cross_entropy(labels));
+        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        assert_eq!((&outcome.skipped, outcome.repeated.len()), (&None, usize::from(i == 5)), "{i}");
+        trace.push_repeated(i.into(), trainer.attempts()).expect("lines");
+        trace.push(i.into(), false, trainer.sites(), trainer.operands()).expect("a line");
+    }
+    let recorded = lines(&directory.path().join("t.jsonl"));
+    let named: Vec<_> = recorded.iter().filter(|line| !line["activation"].is_null()).collect();
+    assert_eq!(named.len(), 1);
+    let site = named[0]["activation"]["site"].as_str().expect("a name");
+    assert!(repeated(named[0]) && site.ends_with("/forward"), "{site}");
+    let (code, table, error) =
+        gradscale(directory.path(), &["replay", "t.jsonl", "--method", "gs:interval=3", "--out", "out"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(table.contains("0 of 12 steps skipped, 1 repeats"), "{table}");
+    same("gs:interval=3", &recorded, &lines(&directory.path().join("out")));
+    let (code, _, error) = gradscale(directory.path(), &["report", "t.jsonl"]);
+    assert_eq!(code, Some(0), "{error}");
+    let page = fs::read_to_string(directory.path().join("t.html")).expect("a page");
+    assert!(page.contains(&format!("repeated: {site} overflowed at 2^0; its activations have an exponent now")));
+}
+
 /// A residual network, whose sums are sites, in training with a trace; `factor` times the loss in each step.
 fn residual(path: &Path, method: &str, factor: impl Fn(u8) -> f32) {
     let mut parameters = Parameters::seeded(3);

@@ -34,12 +34,24 @@ pub struct Step {
     /// True for an attempt at the step that overflowed; the same batch follows again, with the same number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
+    /// Activation that made a repeated attempt fail, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<OverflowedActivation>,
     /// In the first line, the method of the training. Older traces do not have it, because they were recorded without
     /// repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Records of the step's sites, in the order of the backward pass.
     pub sites: Vec<Seen>,
+}
+
+/// Activation that overflowed in an attempt at a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverflowedActivation {
+    /// Name of the forward store: layer and operator.
+    pub site: String,
+    /// Exponent at which the activation overflowed.
+    pub exponent: i32,
 }
 
 /// Record of one cast site in one step.
@@ -249,7 +261,9 @@ pub fn play(scaling: Scaling, steps: &[Step]) -> Result<(Vec<Played>, Summary), 
     let (mut player, mut played, mut attempts) = (Player::new(scaling), Vec::new(), 0);
     for step in steps {
         // The rows downstream of an overflow are unusable, and the batch follows again.
-        if step.repeated {
+        if step.activation.is_some() {
+            played.extend(player.step(step, 0)?);
+        } else if step.repeated {
             attempts += 1;
         } else {
             played.extend(player.step(step, std::mem::take(&mut attempts))?);

@@ -100,6 +100,9 @@ impl Player {
     /// # Errors
     /// Rows that are invalid, or lack the operands that a rule needs; as a sentence.
     pub fn step(&mut self, step: &Step, recorded: u32) -> Result<Vec<Played>, String> {
+        if step.activation.is_some() {
+            return self.repeat_for_activation(step);
+        }
         let mut attempts = Vec::new();
         loop {
             let rows = self.rows(step)?;
@@ -134,6 +137,23 @@ impl Player {
                 return Ok(attempts);
             }
         }
+    }
+
+    /// Replays an attempt that failed because of an activation. No exponent of a gradient changes that, so a rule that
+    /// repeats fails too, and any other has no such attempt.
+    fn repeat_for_activation(&mut self, step: &Step) -> Result<Vec<Played>, String> {
+        if !matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.repeats()) {
+            return Ok(Vec::new());
+        }
+        let rows = self.rows(step)?;
+        for (seen, row) in step.sites.iter().zip(&rows) {
+            if let Some(site) = self.sites.get_mut(&seen.name) {
+                site.repeat(row);
+            }
+        }
+        self.summary.repeats += 1;
+        let sites = step.sites.iter().zip(&rows).map(|(seen, row)| self.played(&seen.name, row)).collect();
+        Ok(vec![Played { iteration: step.iteration, skipped: false, repeated: true, sites }])
     }
 
     /// Computes the statistics rows of a step at the replayed exponents.

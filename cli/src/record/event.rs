@@ -50,15 +50,19 @@ impl Event {
 
     /// Creates the event of a skipped step, with the samples that caused it if they were found; `sites` are those after the
     /// step.
-    pub(super) fn from_skip(skipped: &Skipped, samples: Option<&UnusableSamples>, sites: &[SiteReport<'_>]) -> Self {
+    pub(super) fn from_skip<'s, 'r: 's>(
+        skipped: &Skipped, samples: Option<&UnusableSamples>, sites: impl IntoIterator<Item = &'s SiteReport<'r>>,
+    ) -> Self {
         let site = skipped.site.as_ref().map(|(name, _)| name.as_str());
         let said = samples.map_or_else(|| skipped.to_string(), |samples| skipped.to_string() + &samples.details());
         Self { samples: samples.cloned(), ..Self::new(&said, site, sites) }
     }
 
     /// Creates an event, with its site if there is one; `sites` are those after the step.
-    pub(super) fn new(said: &impl ToString, site: Option<&str>, sites: &[SiteReport<'_>]) -> Self {
-        let at = site.and_then(|name| sites.iter().find(|site| site.name == name));
+    pub(super) fn new<'s, 'r: 's>(
+        said: &impl ToString, site: Option<&str>, sites: impl IntoIterator<Item = &'s SiteReport<'r>>,
+    ) -> Self {
+        let at = site.and_then(|name| sites.into_iter().find(|site| site.name == name));
         Self {
             said: said.to_string(),
             magnitude: at.and_then(|site| site.log2_amax).filter(|log2| log2.is_finite()),

@@ -3,8 +3,11 @@
 use super::{Event, Extremes, LogEntry, Point, Record, Recorder};
 use gradscale::{
     Cause, Repeated, SiteReport, Skipped,
-    gradscale_core::{stats::Stats, step_outcome},
-    replay::{Seen, Step},
+    gradscale_core::{
+        stats::Stats,
+        step_outcome::{self, NonFiniteKind},
+    },
+    replay::{OverflowedActivation, Seen, Step},
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,10 +32,16 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
         let blame = step_outcome::find_first_non_finite(rows.iter().map(Stats::counts));
         let blame = blame.map(|blame| (step.sites[blame.site].name.clone(), blame));
         if step.repeated {
-            repeated.extend(blame.map(|(site, blame)| {
-                let said = Repeated { site, kind: blame.kind, exponent: blame.exponent, excess: None };
-                Event::new(&said, Some(&said.site), &sites)
-            }));
+            let activation = step.activation.clone().map(|OverflowedActivation { site, exponent }| Repeated {
+                site,
+                kind: NonFiniteKind::Overflow,
+                exponent,
+                excess: None,
+            });
+            let gradient =
+                blame.map(|(site, blame)| Repeated { site, kind: blame.kind, exponent: blame.exponent, excess: None });
+            let said = activation.or(gradient);
+            repeated.extend(said.map(|said| Event::new(&said, Some(&said.site), &sites)));
             continue;
         }
         for (seen, site) in step.sites.iter().zip(&sites) {

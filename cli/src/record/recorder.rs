@@ -24,6 +24,8 @@ pub struct StepResult<'a> {
     pub losses: &'a [(&'a str, f32)],
     /// Samples because of which the step was skipped, if they were found.
     pub unusable: Option<&'a UnusableSamples>,
+    /// Reports of forward stores, for the events of activations.
+    pub activations: &'a [SiteReport<'a>],
 }
 
 /// Recorder of a training run: collects its record step by step.
@@ -82,7 +84,7 @@ impl Recorder {
     /// Adds a finished step to the record, with its seconds, and the communication between ranks if there are several; its
     /// sites are kept if it is `sampled`.
     pub fn step(
-        &mut self, iteration: u64, StepResult { outcome, losses, unusable }: StepResult<'_>,
+        &mut self, iteration: u64, StepResult { outcome, losses, unusable, activations }: StepResult<'_>,
         (seconds, ranks): (f64, Option<GradientTraffic>), sites: &[SiteReport<'_>], sampled: bool,
     ) -> LogEntry {
         let mut points = Vec::new();
@@ -94,8 +96,9 @@ impl Recorder {
                 points.push(Point::new(site, *extremes, iteration));
             }
         }
-        let skipped = outcome.skipped.as_ref().map(|skipped| Event::from_skip(skipped, unusable, sites));
-        let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), sites)).collect();
+        let all = || sites.iter().chain(activations);
+        let skipped = outcome.skipped.as_ref().map(|skipped| Event::from_skip(skipped, unusable, all()));
+        let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), all())).collect();
         let (loss, scores, validation) = (outcome.loss, None, None);
         let losses = losses.iter().map(|&(name, loss)| (name.to_owned(), Some(loss).filter(|loss| loss.is_finite())));
         let losses = losses.collect();

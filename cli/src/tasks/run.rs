@@ -219,6 +219,9 @@ pub trait TrainingRun {
     /// Returns the reports of all cast sites.
     fn sites(&self) -> Vec<SiteReport<'_>>;
 
+    /// Returns the reports of all forward stores.
+    fn activations(&self) -> Vec<SiteReport<'_>>;
+
     /// Records the operand statistics that the paper's rules need, from the next step on.
     fn observe_operands(&mut self);
 
@@ -468,6 +471,10 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
 
     fn sites(&self) -> Vec<SiteReport<'_>> {
         self.trainer.sites().collect()
+    }
+
+    fn activations(&self) -> Vec<SiteReport<'_>> {
+        gradscale::forward_sites(&self.trainer).collect()
     }
 
     fn observe_operands(&mut self) {

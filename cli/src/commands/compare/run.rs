@@ -93,7 +93,8 @@ impl Run<'_> {
             };
             let seconds = start.elapsed().as_secs_f64();
             let losses = run.losses();
-            let result = StepResult { outcome: &outcome, losses: &losses, unusable: run.unusable_samples() };
+            let (activations, unusable) = (run.activations(), run.unusable_samples());
+            let result = StepResult { outcome: &outcome, losses: &losses, unusable, activations: &activations };
             let mut entry = recorder.step(iteration, result, (seconds, None), &run.sites(), sampled);
             recorder.warned(iteration, run.warning());
             sanity_checks::print_warnings(progress, &about, &recorder.news());

@@ -428,9 +428,10 @@ impl Training<'_> {
         let losses = self.run.losses();
         let travelled = GradientTraffic::between(self.group, before, self.run.traffic());
         let sites = self.run.sites();
-        let result = StepResult { outcome: &outcome, losses: &losses, unusable: self.run.unusable_samples() };
+        let (activations, unusable) = (self.run.activations(), self.run.unusable_samples());
+        let result = StepResult { outcome: &outcome, losses: &losses, unusable, activations: &activations };
         let mut entry = self.recorder.step(iteration, result, (seconds, travelled), &sites, sampled);
-        drop(sites);
+        drop((sites, activations));
         self.recorder.warn_of_samples(&entry);
         self.recorder.warned(iteration, self.run.warning());
         // Measured before an evaluation, whose batches have other sizes.
