@@ -1,11 +1,12 @@
 //! Custom optimizers.
 
 use crate::Var;
+use gradscale_core::ops::ShapeError;
 use std::fmt;
 
 /// Trait of a custom update rule, written with the operators of networks. It runs in f32, is recorded with the step,
-/// and does nothing if a gradient is not finite, like the built-in rules. Those are one launch for all weights; a
-/// custom rule needs a launch for each operator and weight.
+/// and does nothing if a gradient is not finite. [`Sgd`](super::Sgd), [`Adam`](super::Adam) and
+/// [`AdamW`](super::AdamW) are one launch for all weights; a custom rule needs a launch for each operator and weight.
 ///
 /// A checkpoint stores the `Debug` output of a rule, and loading it fails if that differs. Derive `Debug`, so that all
 /// settings of the rule are compared.
@@ -47,6 +48,15 @@ pub trait CustomOptimizer: fmt::Debug + Send + Sync + 'static {
         0
     }
 
+    /// Checks the rule's settings. [`Trainer::new`](crate::Trainer::new) calls it, and fails with the number that is out
+    /// of range.
+    ///
+    /// # Errors
+    /// A coefficient that is out of range: [`ShapeError::Value`].
+    fn check(&self) -> Result<(), ShapeError> {
+        Ok(())
+    }
+
     /// Returns numbers that change from step to step (for example bias corrections), for the step after `step` others.
     fn numbers(&self, step: u64) -> Vec<f32> {
         let _ = step;
@@ -73,6 +83,13 @@ pub struct UpdateInput<'t> {
     pub numbers: Vec<Var<'t>>,
     /// Weight decay coefficient of the parameter group that the weight is in.
     pub decay: f32,
+}
+
+impl<'t> UpdateInput<'t> {
+    /// Returns the gradient with weight decay added to it: g + decay·w.
+    pub fn decayed_gradient(&self) -> Var<'t> {
+        if self.decay == 0.0 { self.gradient } else { self.gradient + self.weight * self.decay }
+    }
 }
 
 /// Results of a custom optimizer's update of one weight.

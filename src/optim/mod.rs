@@ -1,11 +1,20 @@
 //! Optimizers: update rules on f32 master weights, parameter groups, clipping, learning-rate schedules.
 
+mod adagrad;
 mod custom;
+mod lamb;
+mod lion;
+mod rmsprop;
 mod rules;
 mod saved;
 mod schedule;
+mod settings;
 
+pub use adagrad::Adagrad;
 pub use custom::{CustomOptimizer, UpdateInput, UpdateOutput};
+pub use lamb::Lamb;
+pub use lion::Lion;
+pub use rmsprop::RmsProp;
 pub use rules::{Adam, AdamW, Sgd};
 pub use schedule::Schedule;
 
@@ -51,7 +60,7 @@ fn claims(prefix: &str, name: &str) -> bool {
     rest.is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Update rule of an optimizer: SGD, Adam, AdamW or a custom one.
+/// Update rule of an optimizer: SGD, Adam and AdamW, for which devices have a kernel, or one in operators of networks.
 #[derive(Clone, Debug)]
 pub(crate) enum OptimizerRule {
     Sgd(Sgd),
@@ -306,6 +315,9 @@ impl Optimizer {
                 return Err(ShapeError::Value(decay));
             }
             self.descriptor(group)?;
+        }
+        if let Some(rule) = self.custom_rule() {
+            rule.check()?;
         }
         self.clipping()?;
         if self.states() > MOST_STATES { Err(ShapeError::TooLarge) } else { Ok(()) }

@@ -1,6 +1,7 @@
 //! Training steps: skipping, gradient accumulation, device calls, and optimizers.
 
 mod accumulate;
+mod composed;
 mod counts;
 mod optimizers;
 mod own;

@@ -7,37 +7,12 @@ use super::{
 use gradscale::{
     Cpu, Init, Input, Method, Parameters, Trainer, TrainerOptions,
     gradscale_core::amp::{AmpPolicy, Level},
-    optim::{CustomOptimizer, Optimizer, Schedule, Sgd, UpdateInput, UpdateOutput},
+    optim::{CustomOptimizer, Lion, Optimizer, Schedule, Sgd, UpdateInput, UpdateOutput},
 };
 use gradscale_conformance::Recorder;
 use std::collections::BTreeMap;
 
-/// Evolved sign momentum (Chen et al. 2023).
-#[derive(Clone, Copy, Debug)]
-struct Lion {
-    lr: f64,
-    betas: [f32; 2],
-    decay: f32,
-}
-
-impl CustomOptimizer for Lion {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-    fn decay(&self) -> f32 {
-        self.decay
-    }
-    fn states(&self) -> usize {
-        1
-    }
-    fn update<'t>(&self, of: UpdateInput<'t>) -> UpdateOutput<'t> {
-        let mix = |beta: f32| of.states[0] * beta + of.gradient * (1.0 - beta);
-        let direction = mix(self.betas[0]).sign() + of.weight * of.decay;
-        UpdateOutput { weight: of.weight - direction * of.lr, states: vec![mix(self.betas[1])] }
-    }
-}
-
-const LION: Lion = Lion { lr: 0.1, betas: [0.75, 0.9375], decay: 0.25 };
+const LION: Lion = Lion { lr: 0.1, betas: [0.75, 0.9375], weight_decay: 0.25 };
 
 /// Plain descent, which a kernel does too.
 #[derive(Debug)]
@@ -76,8 +51,9 @@ impl CustomOptimizer for AmsGrad {
     }
 }
 
+/// Groups with rates and decays of their own, and a schedule.
 #[test]
-fn lion() {
+fn groups_and_schedule() {
     let halved = Schedule::Step { every: 2, factor: 0.5 };
     let optimizer = Optimizer::custom(LION).group("b", 0.05, 0.5).schedule(halved);
     let mut rig = Rig::new(optimizer, &FIRST);
@@ -252,6 +228,6 @@ fn rules_that_cannot_be() {
     assert_eq!(said(Optimizer::custom(Says(0, wrong))), Err(words));
     assert!(said(Optimizer::custom(Says(5, less))).is_err());
     assert!(said(Optimizer::custom(Lion { lr: f64::NAN, ..LION })).is_err());
-    assert!(said(Optimizer::custom(Lion { decay: f32::INFINITY, ..LION })).is_err());
+    assert!(said(Optimizer::custom(Lion { weight_decay: f32::INFINITY, ..LION })).is_err());
     assert_eq!(said(Optimizer::custom(LION)), Ok(()));
 }
