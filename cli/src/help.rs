@@ -52,7 +52,17 @@ pub fn schedules() -> Vec<&'static str> {
 
 /// Returns the optimizers that shells complete.
 pub fn optimizers() -> Vec<&'static str> {
-    vec!["sgd", "sgd:momentum=0.9", "sgd:momentum=0.9,nesterov=yes", "adam", "adamw"]
+    vec![
+        "sgd",
+        "sgd:momentum=0.9",
+        "sgd:momentum=0.9,nesterov=yes",
+        "adam",
+        "adamw",
+        "lamb",
+        "rmsprop",
+        "adagrad",
+        "lion",
+    ]
 }
 
 /// Parser of an option's value from its text, with common values that shells complete. Others are valid too, so the help

@@ -13,7 +13,7 @@ use crate::{
     help::{Completed, heading, optimizers, schedules},
 };
 use clap::Args;
-use gradscale::optim::{Adam, AdamW, Optimizer, Sgd};
+use gradscale::optim::{Adagrad, Adam, AdamW, Lamb, Lion, Optimizer, RmsProp, Sgd};
 use gradscale_data::as_text;
 use serde::{Deserialize, Serialize};
 
@@ -25,16 +25,19 @@ pub struct Updates {
     /// Learning rate, for a mean loss
     ///
     /// The mean is over the pixels or images of a batch. If --pixels sets a larger divisor, gradients are smaller by a
-    /// factor; the rate of sgd is multiplied by it, and eps of adam and adamw is divided by it [default: 0.1 for segnet, 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for
-    /// detect, 0.003 for translate and language, 0.0002 for generate; with --optimizer adam or adamw 0.001, with sgd
-    /// 0.5 for translate and biglstm, 0.1 for decoders]
+    /// factor; the rate of sgd is multiplied by it, and eps of other rules is divided by it [default: 0.1 for segnet,
+    /// 0.05 for classify, 0.02 for two towers, 0.01 for speech, 0.001 for detect, 0.003 for translate and language,
+    /// 0.0002 for generate; with --optimizer adam, adamw or lamb 0.001, rmsprop or adagrad 0.01, lion 0.0001, with sgd 0.5
+    /// for translate and biglstm, 0.1 for decoders]
     #[arg(long, help_heading = heading::TRAINING, value_name = "RATE", allow_negative_numbers = true, value_parser = |text: &str| number(text, 1e-12, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
-    /// Update rule: sgd, adam or adamw, and their options
+    /// Update rule: sgd, adam, adamw, lamb, rmsprop, adagrad or lion, and their options
     ///
-    /// sgd[:momentum=0,nesterov=no], adam[:beta1=0.9,beta2=0.999,eps=1e-8], or adamw with the options of adam [default:
-    /// sgd:momentum=0.9; adamw for translate and language; adam:beta1=0.5 for generate]
+    /// sgd[:momentum=0,nesterov=no], adam[:beta1=0.9,beta2=0.999,eps=1e-8], adamw or lamb with the options of adam,
+    /// rmsprop[:alpha=0.99,momentum=0,centered=no,eps=1e-8], adagrad[:eps=1e-10], or lion[:beta1=0.9,beta2=0.99]. The last
+    /// four take a launch for each operator and weight, the others one for all weights [default: sgd:momentum=0.9; adamw
+    /// for translate and language; adam:beta1=0.5 for generate]
     #[arg(long, help_heading = heading::TRAINING, value_name = "RULE", value_parser = Completed::<Rule>::new(optimizers), hide_possible_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Rule>,
@@ -46,8 +49,8 @@ pub struct Updates {
     #[arg(long, help_heading = heading::TRAINING, value_name = "NAME", value_parser = Completed::<Schedule>::new(schedules), hide_possible_values = true)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Schedule>,
-    /// Weight decay: sgd and adam add it to the gradients of a mean loss (see --lr), adamw subtracts it from the
-    /// weights [default: 0.0005 with sgd, 0 with adam, 0.01 with adamw]
+    /// Weight decay: sgd, adam, rmsprop and adagrad add it to the gradients of a mean loss (see --lr), adamw, lamb and
+    /// lion subtract it from the weights [default: 0.0005 with sgd, 0.01 with adamw and lamb, otherwise 0]
     #[arg(long, hide_short_help = true, help_heading = heading::TRAINING, value_name = "X", allow_negative_numbers = true, value_parser = |text: &str| number(text, 0.0, 1e3))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
@@ -94,6 +97,10 @@ impl Updates {
             Rule::Adam(_) => (Adam::default().lr, f64::from(Adam::default().weight_decay)),
             // As PyTorch; 0.01 in f32 is another number.
             Rule::AdamW(_) => (AdamW::default().lr, 0.01),
+            Rule::Lamb(_) => (Lamb::default().lr, 0.01),
+            Rule::RmsProp { .. } => (RmsProp::default().lr, f64::from(RmsProp::default().weight_decay)),
+            Rule::Adagrad { .. } => (Adagrad::default().lr, f64::from(Adagrad::default().weight_decay)),
+            Rule::Lion { .. } => (Lion::default().lr, f64::from(Lion::default().weight_decay)),
         };
         let schedule = self.schedule.clone().unwrap_or_default();
         let place = format!("--schedule {schedule}");
@@ -122,8 +129,8 @@ impl Recipe {
     }
 
     /// Creates the optimizer for a loss that is `ratio` times smaller than a mean, so that training in f32 does not
-    /// change. SGD gets a learning rate that is `ratio` times as large. Adam divides gradients by their size, so its
-    /// eps is divided by `ratio`. Weight decay that is added to gradients, and limits that gradients are compared with,
+    /// change. SGD gets a learning rate that is `ratio` times as large. The other rules divide gradients by their size, so
+    /// their eps is divided by `ratio`; Lion reads only signs. Weight decay that is added to gradients, and limits that gradients are compared with,
     /// are divided by `ratio` too.
     ///
     /// # Errors
@@ -137,16 +144,18 @@ impl Recipe {
             let cause = format!("because the loss is {ratio:.1e} times smaller than a mean, eps becomes {divided:.1e}");
             Err(Failure::at(format!("--optimizer {}", self.rule), format!("{cause}, below {LEAST_EPS:e}")))
         };
+        let weight_decay = if self.rule.adds_decay() { self.decay(ratio) } else { single(self.decay) };
+        let lr = self.lr;
         let optimizer: Optimizer = match self.rule {
-            Rule::Sgd { momentum, nesterov } => {
-                Sgd { lr: self.lr * ratio, momentum, nesterov, weight_decay: self.decay(ratio) }.into()
+            Rule::Sgd { momentum, nesterov } => Sgd { lr: lr * ratio, momentum, nesterov, weight_decay }.into(),
+            Rule::Adam(Moments { betas, eps: usual }) => Adam { lr, betas, eps: eps(usual)?, weight_decay }.into(),
+            Rule::AdamW(Moments { betas, eps: usual }) => AdamW { lr, betas, eps: eps(usual)?, weight_decay }.into(),
+            Rule::Lamb(Moments { betas, eps: usual }) => Lamb { lr, betas, eps: eps(usual)?, weight_decay }.into(),
+            Rule::RmsProp { alpha, momentum, centered, eps: usual } => {
+                RmsProp { lr, alpha, eps: eps(usual)?, momentum, centered, weight_decay }.into()
             }
-            Rule::Adam(Moments { betas, eps: usual }) => {
-                Adam { lr: self.lr, betas, eps: eps(usual)?, weight_decay: self.decay(ratio) }.into()
-            }
-            Rule::AdamW(Moments { betas, eps: usual }) => {
-                AdamW { lr: self.lr, betas, eps: eps(usual)?, weight_decay: single(self.decay) }.into()
-            }
+            Rule::Adagrad { eps: usual } => Adagrad { eps: eps(usual)?, weight_decay, ..Adagrad::new(lr) }.into(),
+            Rule::Lion { betas } => Lion { lr, betas, weight_decay }.into(),
         };
         let optimizer = optimizer.schedule(self.schedule.engine());
         Ok(match self.clip {

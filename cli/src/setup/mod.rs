@@ -303,14 +303,16 @@ impl Setup {
         let ratio = number as f64 / own as f64;
         let than = if ratio >= 1.0 { (ratio, "smaller") } else { (1.0 / ratio, "larger") };
         let makes_up = match self.with_usual(&self.updates).optimizer.unwrap_or_default() {
-            Rule::Sgd { .. } => "the learning rate",
-            Rule::Adam(_) | Rule::AdamW(_) => "Adam's eps",
+            Rule::Sgd { .. } => "and the learning rate compensates",
+            Rule::Adam(_) | Rule::AdamW(_) => "and Adam's eps compensates",
+            Rule::Lamb(_) | Rule::RmsProp { .. } | Rule::Adagrad { .. } => "and the optimizer's eps compensates",
+            Rule::Lion { .. } => "and Lion reads only their signs",
         };
         let paper =
             if number == LossDivisor::PAPER { ", those of twelve images of 360 × 480 as in the paper" } else { "" };
         format!(
             "The loss is divided by {number} {what}{paper}, where a batch has {own}: gradients are {:.0} times {} than \
-             those of a mean, and {makes_up} compensates.",
+             those of a mean, {makes_up}.",
             than.0, than.1
         )
     }

@@ -22,6 +22,10 @@ pub fn texts() {
         "adam:beta1=0.8,beta2=0.95",
         "adam:eps=1e-17",
         "adamw:eps=0.001,beta2=0.5",
+        "lamb:beta1=0.8,eps=1e-4",
+        "rmsprop:alpha=0.9,momentum=0.5,centered=yes,eps=1e-5",
+        "adagrad:eps=0.5",
+        "lion:beta2=0.95",
     ];
     let keys = [",", ":", "=", "momentum=0.5", "beta1=", "eps=", "nesterov=no", "adam", "0.99999999"];
     let examples: Vec<&[u8]> = rules.iter().map(|rule| rule.as_bytes()).collect();
@@ -29,10 +33,16 @@ pub fn texts() {
         let Some(rule) = same_again::<Rule>(&text(bytes)) else { return false };
         match rule {
             Rule::Sgd { momentum, .. } => assert!((0.0..1.0).contains(&momentum)),
-            Rule::Adam(moments) | Rule::AdamW(moments) => {
+            Rule::Adam(moments) | Rule::AdamW(moments) | Rule::Lamb(moments) => {
                 assert!(moments.betas.iter().all(|beta| (0.0..1.0).contains(beta)));
                 assert!(moments.eps >= 1e-17 && moments.eps <= 1.0);
             }
+            Rule::RmsProp { alpha, momentum, eps, .. } => {
+                assert!([alpha, momentum].iter().all(|share| (0.0..1.0).contains(share)));
+                assert!((1e-17..=1.0).contains(&eps));
+            }
+            Rule::Adagrad { eps } => assert!((1e-17..=1.0).contains(&eps)),
+            Rule::Lion { betas } => assert!(betas.iter().all(|beta| (0.0..1.0).contains(beta))),
         }
         true
     });

@@ -60,15 +60,12 @@ impl Towers {
 /// Creates SGD with a parameter group for the second tower.
 ///
 /// # Errors
-/// Adam: a group has no eps of its own, and one for both towers would hide the second's gradients.
+/// Another rule: a group has no eps of its own, and one for both towers would hide the second's gradients.
 pub fn optimizer(recipe: &Recipe, ratio: f64) -> Result<Optimizer, Failure> {
-    match recipe.rule {
-        Rule::Sgd { .. } => {}
-        Rule::Adam(_) | Rule::AdamW(_) => {
-            let cause = "two towers need sgd, because the second's gradients are 2^46 times smaller, far below Adam's \
-                eps";
-            return Err(Failure::at(format!("--optimizer {}", recipe.rule), cause));
-        }
+    if !matches!(recipe.rule, Rule::Sgd { .. }) {
+        let cause = "two towers need sgd, because the second's gradients are 2^46 times smaller, and only the learning \
+            rate of sgd makes up for it";
+        return Err(Failure::at(format!("--optimizer {}", recipe.rule), cause));
     }
     let apart = f64::from(GAP).exp2();
     Ok(recipe.optimizer(ratio)?.group(SECOND, recipe.lr * ratio * apart, recipe.decay(ratio * apart)))

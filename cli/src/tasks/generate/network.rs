@@ -62,11 +62,8 @@ pub fn network(seed: u64, network: Network, channels: usize) -> (Parameters, Dcg
 pub fn optimizer(settings: &Settings) -> Result<Optimizer, Failure> {
     let (recipe, ratio) = (&settings.recipe, settings.pixels.ratio(settings.batch));
     let Recipe { lr, rule, .. } = *recipe;
-    let (lr, decay) = match rule {
-        Rule::Sgd { .. } => (lr * ratio, recipe.decay(ratio)),
-        Rule::Adam(_) => (lr, recipe.decay(ratio)),
-        Rule::AdamW(_) => (lr, recipe.decay(1.0)),
-    };
+    let lr = if matches!(rule, Rule::Sgd { .. }) { lr * ratio } else { lr };
+    let decay = recipe.decay(if rule.adds_decay() { ratio } else { 1.0 });
     let optimizer = recipe.optimizer(ratio)?;
     Ok(Dcgan::NAMES.into_iter().fold(optimizer, |optimizer, name| optimizer.group(name, lr, decay)))
 }
