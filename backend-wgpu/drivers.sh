@@ -39,7 +39,8 @@ training=$(scripts/built.sh gradscale-wgpu training)
 tasks=$(scripts/built.sh gradscale-wgpu tasks)
 
 # Families of cases that test nothing specific to SwiftShader. Its differences (small numbers, subgroups of four, no
-# f16) affect casts, tables, stores, functions, sums and updates; tiles test its products.
+# f16) affect casts, tables, stores, functions, sums and updates; tiles test its products: every tile, each with some of the
+# layouts and passes, and the largest with all of them.
 readonly ALIKE=(binary conv copy gemm norm norm_vjp pool reduce rows unpool cross_entropy cross_entropy_vjp)
 
 # Runs a part, and prints its time.

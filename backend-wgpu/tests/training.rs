@@ -20,6 +20,8 @@ mod weights;
 use gradscale::Method;
 use gradscale_wgpu::Wgpu;
 use nets::{PLAIN, Setting, Trained, mlp, segnet, sequence};
+use placed::Placed;
+use std::sync::Arc;
 
 const SHIFT: i32 = 30;
 
@@ -35,6 +37,12 @@ fn device() -> Option<Wgpu> {
     }
 }
 
+/// Opens one device for several trainings, one after another.
+fn reopened() -> Option<impl Fn() -> Placed + Sync> {
+    let device = Arc::new(device()?);
+    Some(move || Placed::usual(Arc::clone(&device)))
+}
+
 fn method(name: &str) -> Method {
     name.parse().expect("a method")
 }
@@ -46,17 +54,16 @@ fn same_weights(a: &Trained, b: &Trained) {
     }
 }
 
-type Train = fn(Wgpu, &Method, Setting) -> Trained;
+type Train = fn(Placed, &Method, Setting) -> Trained;
 
 const NETS: [(&str, Train); 3] =
-    [("MLP", mlp::<Wgpu>), ("SegNet", segnet::<Wgpu>), ("tokens, attention and cells", sequence::<Wgpu>)];
+    [("MLP", mlp::<Placed>), ("SegNet", segnet::<Placed>), ("tokens, attention and cells", sequence::<Placed>)];
 
 /// Loss, weight decay and clipping threshold times 2^-30, learning rate times 2^30: the same weights, bit for bit, and
 /// exponents 30 higher (docs/specification.md, section 6).
-fn shift(name: &str, train: Train) {
-    let (Some(a), Some(b)) = (device(), device()) else { return };
-    let plain = train(a, &method("gs:exact"), Setting { recording: true, ..PLAIN });
-    let shifted = train(b, &method("gs:exact"), Setting { shift: SHIFT, recording: true, ..PLAIN });
+fn shift(open: impl Fn() -> Placed, name: &str, train: Train) {
+    let plain = train(open(), &method("gs:exact"), Setting { recording: true, ..PLAIN });
+    let shifted = train(open(), &method("gs:exact"), Setting { shift: SHIFT, recording: true, ..PLAIN });
     assert!(plain.moved(), "{name} did not train");
     assert_eq!(plain.skipped, shifted.skipped);
     same_weights(&plain, &shifted);
@@ -70,25 +77,28 @@ fn shift(name: &str, train: Train) {
 
 #[test]
 fn shift_invariance() {
+    let Some(open) = reopened() else { return };
     for (name, train) in NETS.into_iter().filter(|(name, _)| *name != "SegNet") {
-        shift(name, train);
+        shift(&open, name, train);
     }
 }
 
 /// The longest by far on a driver in software.
 #[test]
 fn shift_invariance_of_segnet() {
-    shift("SegNet", segnet::<Wgpu>);
+    if let Some(open) = reopened() {
+        shift(open, "SegNet", segnet::<Placed>);
+    }
 }
 
 /// A recorded step that is encoded again has the bits of an eager step, also if decisions need sums.
 #[test]
 fn recorded_steps_are_eager_ones() {
+    let Some(open) = reopened() else { return };
     for name in ["gs:exact,interval=4", "gs:paper,interval=6", "dynamic:3,wgrad=half"] {
         for (_, train) in NETS {
-            let (Some(a), Some(b)) = (device(), device()) else { return };
-            let eager = train(a, &method(name), PLAIN);
-            let recorded = train(b, &method(name), Setting { recording: true, ..PLAIN });
+            let eager = train(open(), &method(name), PLAIN);
+            let recorded = train(open(), &method(name), Setting { recording: true, ..PLAIN });
             assert_eq!((&eager.skipped, &eager.exponents), (&recorded.skipped, &recorded.exponents), "{name}");
             same_weights(&eager, &recorded);
         }
@@ -97,35 +107,36 @@ fn recorded_steps_are_eager_ones() {
 
 #[test]
 fn batches_sent_ahead() {
-    let Some(_) = device() else { return };
-    ahead::batches_sent_ahead(|| device().expect("as before"));
+    if let Some(open) = reopened() {
+        ahead::batches_sent_ahead(open);
+    }
 }
 
 #[test]
 fn launches_of_a_step_are_timed() {
-    if device().is_some() {
-        timed::launches_are_timed(|| device().expect("as before"));
+    if let Some(open) = reopened() {
+        timed::launches_are_timed(open);
     }
 }
 
 #[test]
 fn weight_gradients_in_half() {
-    if device().is_some() {
-        weights::weight_gradients_in_half(|| device().expect("as before"));
+    if let Some(open) = reopened() {
+        weights::weight_gradients_in_half(open);
     }
 }
 
 /// Twenty steps, in f32 and in half.
 #[test]
 fn segnet_beside_the_cpu() {
-    if device().is_some() {
-        beside::segnet_beside_the_cpu(|| device().expect("as before"));
+    if let Some(open) = reopened() {
+        beside::segnet_beside_the_cpu(open);
     }
 }
 
 #[test]
 fn ranks_of_two_kinds() {
-    if device().is_some() {
-        mixed::a_cpu_and_a_gpu(|| device().expect("as before"));
+    if let Some(open) = reopened() {
+        mixed::a_cpu_and_a_gpu(open);
     }
 }

@@ -7,7 +7,6 @@ use gradscale::{
     nn::{BatchNorm, Linear, Module},
     optim::Adam,
 };
-use gradscale_wgpu::Wgpu;
 use std::{collections::BTreeMap, fmt::Debug, thread};
 
 /// Final state of a rank: exponents of all sites after each step, and the checkpoint.
@@ -44,8 +43,8 @@ fn train<B: Backend<Error: Debug + 'static>>(
     Ok((exponents, trainer.save(&BTreeMap::new())?))
 }
 
-fn both<T: Send>(
-    gpu: impl Fn() -> Wgpu + Sync, told: (bool, BatchNormScope), method: &str,
+fn both<B: Backend<Error: Debug + 'static>, T: Send>(
+    gpu: impl Fn() -> B + Sync, told: (bool, BatchNormScope), method: &str,
     end: impl Fn(Result<Trained, String>) -> T + Sync,
 ) -> [T; 2] {
     let [first, second] = Threads::world(2).try_into().expect("two");
@@ -61,7 +60,7 @@ fn both<T: Send>(
 
 /// Both decide from the same rows, and each weight is updated by one of them for both, so their weights stay equal.
 /// Without sharding such a group is refused: software drivers may round as the CPU does, but none guarantees it.
-pub fn a_cpu_and_a_gpu(gpu: impl Fn() -> Wgpu + Sync) {
+pub fn a_cpu_and_a_gpu<B: Backend<Error: Debug + 'static>>(gpu: impl Fn() -> B + Sync) {
     let cases = BatchNormScope::ALL.into_iter().map(|of| (of, "gs:exact,interval=1"));
     // Exponents of activations are decided by one rank for both, like those of gradients.
     for (of, method) in cases.chain([(BatchNormScope::Rank, "gs:exact,interval=1,forward=on")]) {

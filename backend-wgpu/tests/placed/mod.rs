@@ -1,22 +1,27 @@
-//! The device with its memory in other places: results must be the same.
+//! The device with its memory in other places: results must be the same. Several trainings can have one device, one after
+//! another: a driver in software takes seconds to compile a kernel, and does it anew for each device.
 
 use core::{
     future::Future,
     ops::Range,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
 };
 use gradscale_core::{
-    backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Launch, OnDevice},
+    backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, EngineAvailability, Launch, OnDevice},
     stats::Stats,
 };
 use gradscale_wgpu::{Error, Memory, Recording, Table, Wgpu};
+use std::sync::Arc;
 
 pub struct Placed {
-    pub inner: Wgpu,
+    pub inner: Arc<Wgpu>,
     places: Places,
 }
 
 enum Places {
+    /// Tensors are where the device places them.
+    Usual,
     /// Tensors that are allocated together have separate buffers.
     Alone,
     /// Every second tensor is between others in a shared buffer.
@@ -25,13 +30,18 @@ enum Places {
 
 impl Placed {
     #[allow(dead_code, reason = "not every test needs it")]
-    pub const fn alone(inner: Wgpu) -> Self {
-        Self { inner, places: Places::Alone }
+    pub fn usual(inner: impl Into<Arc<Wgpu>>) -> Self {
+        Self { inner: inner.into(), places: Places::Usual }
     }
 
     #[allow(dead_code, reason = "likewise")]
-    pub const fn between(inner: Wgpu) -> Self {
-        Self { inner, places: Places::Between(AtomicBool::new(false)) }
+    pub fn alone(inner: impl Into<Arc<Wgpu>>) -> Self {
+        Self { inner: inner.into(), places: Places::Alone }
+    }
+
+    #[allow(dead_code, reason = "likewise")]
+    pub fn between(inner: impl Into<Arc<Wgpu>>) -> Self {
+        Self { inner: inner.into(), places: Places::Between(AtomicBool::new(false)) }
     }
 }
 
@@ -57,12 +67,12 @@ impl Backend for Placed {
                 self.inner.alloc_group(dtype, &[1, len, 1], &mut three)?;
                 Ok(three.swap_remove(1))
             }
-            Places::Between(_) | Places::Alone => self.inner.alloc(dtype, len),
+            Places::Between(_) | Places::Alone | Places::Usual => self.inner.alloc(dtype, len),
         }
     }
     fn alloc_group(&self, dtype: DType, lens: &[usize], buffers: &mut impl Extend<Memory>) -> DeviceResult<Self> {
         match self.places {
-            Places::Between(_) => self.inner.alloc_group(dtype, lens, buffers),
+            Places::Between(_) | Places::Usual => self.inner.alloc_group(dtype, lens, buffers),
             Places::Alone => lens.iter().try_for_each(|&len| {
                 buffers.extend([self.inner.alloc(dtype, len)?]);
                 Ok(())
@@ -91,6 +101,15 @@ impl Backend for Placed {
     }
     fn replay(&self, step: &Recording) -> DeviceResult<Self> {
         self.inner.replay(step)
+    }
+    fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, Error> {
+        Backend::time(&*self.inner, times, work)
+    }
+    fn product_engine(&self) -> Option<&str> {
+        Backend::product_engine(&*self.inner)
+    }
+    fn product_engine_availability(&self, name: &str) -> EngineAvailability {
+        self.inner.product_engine_availability(name)
     }
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         self.inner.launch(launch.inside())

@@ -8,6 +8,7 @@ use gradscale::{
     optim::{AdamW, Optimizer, Sgd},
 };
 use gradscale_wgpu::Wgpu;
+use std::sync::Arc;
 
 const STEPS: usize = 5;
 
@@ -61,14 +62,15 @@ fn as_many_dispatches_for_few_parameters_as_for_many() {
 /// dispatches.
 #[test]
 fn the_bits_of_one_dispatch_for_each() {
-    let (Some(gpu), Some(small), Some(alone)) = (device(), device(), device()) else { return };
+    let (Some(gpu), Some(small)) = (device().map(Arc::new), device()) else { return };
     let optimizer = || Optimizer::from(AdamW::new(0.01)).clip_norm(0.5);
     // Weights of 64516 bytes: of f32, a binding of 64 KiB shows one.
     let (size, method) = ([4, 127], "gs:exact");
     let small = small.with_largest_binding(1 << 16);
-    let together = train(gpu, size, optimizer(), method, Wgpu::dispatches);
+    let dispatches = |device: &Placed| device.inner.dispatches();
+    let together = train(Placed::usual(Arc::clone(&gpu)), size, optimizer(), method, dispatches);
     let small = train(small, size, optimizer(), method, Wgpu::dispatches);
-    let alone = train(Placed::alone(alone), size, optimizer(), method, |device| device.inner.dispatches());
+    let alone = train(Placed::alone(gpu), size, optimizer(), method, dispatches);
     assert!(together.bits == small.bits, "small bindings train to other bits");
     assert!(together.bits == alone.bits, "parameters alone train to other bits");
     // The norm of all gradients, the optimizer and the running statistics, each with its numbers and its tensors.
