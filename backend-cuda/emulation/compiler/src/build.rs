@@ -16,7 +16,8 @@ const MACHINE: &str = include_str!("../machine.hpp");
 const FILE: &str = "#line 1 \"";
 const INSTRUCTIONS: &str = "#line 1 \"ptx.cuh\"\n";
 
-const FLAGS: &str = "-std=c++17 -O2 -march=native -ffp-contract=off -fPIC -fvisibility=hidden -Wall -Werror \
+/// More optimisation takes longer than it saves: most modules run for a second.
+const FLAGS: &str = "-std=c++17 -O1 -march=native -ffp-contract=off -fPIC -fvisibility=hidden -Wall -Werror \
                      -Wno-unknown-pragmas -Wno-unused-function -Wno-unused-variable";
 
 fn name() -> String {
