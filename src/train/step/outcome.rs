@@ -84,9 +84,7 @@ impl Skipped {
         }
         self
     }
-}
 
-impl Skipped {
     /// Writes which values were not finite, and the remedy if they are activations.
     fn describe_site(&self, f: &mut fmt::Formatter<'_>, site: &str, kind: NonFiniteKind) -> fmt::Result {
         write_failure(f, site, kind, self.exponent)?;
