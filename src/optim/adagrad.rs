@@ -1,6 +1,6 @@
 //! Adagrad.
 
-use super::{CustomOptimizer, Optimizer, UpdateInput, UpdateOutput, settings};
+use super::{CustomOptimizer, UpdateInput, UpdateOutput, settings};
 use gradscale_core::ops::ShapeError;
 
 /// Settings of Adagrad (Duchi, Hazan and Singer 2011): s ← s + g²; w ← w − lr·g/(√s + eps). As in PyTorch.
@@ -31,12 +31,6 @@ impl Default for Adagrad {
     /// Returns Adagrad with a learning rate of 0.01, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-2)
-    }
-}
-
-impl From<Adagrad> for Optimizer {
-    fn from(rule: Adagrad) -> Self {
-        Self::custom(rule)
     }
 }
 

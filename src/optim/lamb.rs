@@ -1,6 +1,6 @@
 //! LAMB.
 
-use super::{CustomOptimizer, Optimizer, UpdateInput, UpdateOutput, settings};
+use super::{CustomOptimizer, UpdateInput, UpdateOutput, settings};
 use crate::Var;
 use gradscale_core::ops::ShapeError;
 
@@ -33,12 +33,6 @@ impl Default for Lamb {
     /// Returns LAMB with a learning rate of 0.001.
     fn default() -> Self {
         Self::new(1e-3)
-    }
-}
-
-impl From<Lamb> for Optimizer {
-    fn from(rule: Lamb) -> Self {
-        Self::custom(rule)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lion.
 
-use super::{CustomOptimizer, Optimizer, UpdateInput, UpdateOutput, settings};
+use super::{CustomOptimizer, UpdateInput, UpdateOutput, settings};
 use gradscale_core::ops::ShapeError;
 
 /// Settings of Lion (Chen et al. 2023): w ← w − lr·(sign(β₁m + (1 − β₁)g) + decay·w); m ← β₂m + (1 − β₂)g. Its
@@ -30,12 +30,6 @@ impl Default for Lion {
     /// Returns Lion with a learning rate of 0.0001, as in its authors' code.
     fn default() -> Self {
         Self::new(1e-4)
-    }
-}
-
-impl From<Lion> for Optimizer {
-    fn from(rule: Lion) -> Self {
-        Self::custom(rule)
     }
 }
 

@@ -117,6 +117,13 @@ impl From<AdamW> for Optimizer {
     }
 }
 
+/// Every rule that is written in operators is an optimizer, as with [`Optimizer::custom`].
+impl<R: CustomOptimizer> From<R> for Optimizer {
+    fn from(rule: R) -> Self {
+        Self::custom(rule)
+    }
+}
+
 impl Optimizer {
     const fn new(rule: OptimizerRule) -> Self {
         let schedule = Schedule::Constant;

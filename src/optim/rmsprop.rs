@@ -1,6 +1,6 @@
 //! RMSprop.
 
-use super::{CustomOptimizer, Optimizer, UpdateInput, UpdateOutput, settings};
+use super::{CustomOptimizer, UpdateInput, UpdateOutput, settings};
 use gradscale_core::ops::ShapeError;
 
 /// Settings of RMSprop (Tieleman and Hinton 2012): v ← αv + (1 − α)g²; w ← w − lr·g/(√v + eps). As in PyTorch.
@@ -41,12 +41,6 @@ impl Default for RmsProp {
     /// Returns RMSprop with a learning rate of 0.01, as in PyTorch.
     fn default() -> Self {
         Self::new(1e-2)
-    }
-}
-
-impl From<RmsProp> for Optimizer {
-    fn from(rule: RmsProp) -> Self {
-        Self::custom(rule)
     }
 }
 
