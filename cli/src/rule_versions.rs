@@ -22,7 +22,7 @@ pub fn with_forward(method: &str, forward: &str) -> String {
         Scaling::Gradient(gradient) => gradient.forward == ForwardScaling::Repeat,
         Scaling::Loss(_) => false,
     });
-    if repeats && forward != CURRENT_FORWARD && !method.contains("forward") {
+    if repeats && forward != CURRENT_FORWARD && !method.contains("forward=") {
         format!("{method},forward={forward}")
     } else {
         method.to_owned()

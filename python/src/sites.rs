@@ -53,7 +53,7 @@ fn scaling(method: &str) -> PyResult<Scaling> {
     // The default, `repeat`, has no effect here. A method that names it wants that effect.
     let is_supported = |forward: ForwardScaling| match forward {
         ForwardScaling::Off => true,
-        ForwardScaling::Repeat => !method.contains("forward"),
+        ForwardScaling::Repeat => !method.contains("forward="),
         ForwardScaling::On => false,
     };
     match &scaling {

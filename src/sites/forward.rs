@@ -29,7 +29,7 @@ impl Derivation {
     }
 }
 
-/// Impl of the parts that concern activations.
+/// Functions that concern activations.
 impl Sites {
     /// Gives forward stores exponents as the method says. The caller must then store them at [`Sites::exponent`], propagate
     /// the exponents, and compile its network again when [`Sites::forward_active`] changes.

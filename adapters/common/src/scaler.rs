@@ -96,7 +96,7 @@ impl Scaler {
             Scaling::Loss(_) => ForwardScaling::Off,
         };
         // The default, `repeat`, has no effect here. A method that names it wants that effect.
-        if forward == ForwardScaling::On || forward == ForwardScaling::Repeat && method.contains("forward") {
+        if forward == ForwardScaling::On || forward == ForwardScaling::Repeat && method.contains("forward=") {
             return Err(wrong("only the engine gives activations exponents; leave out forward"));
         }
         if rounds && parsed != plain {
