@@ -45,12 +45,13 @@ fn as_pytorch() {
     }
 }
 
+/// The last gradient has another sign than the momentum, and both coefficients decide which of them is larger.
 #[test]
 fn lion() {
-    let mut rig = Rig::new(Lion { betas: [0.75, 0.9375], weight_decay: 0.25, ..Lion::new(0.1) }.into(), &FIRST);
+    let mut rig = Rig::new(Lion { betas: [0.5, 0.9375], weight_decay: 0.25, ..Lion::new(0.1) }.into(), &FIRST);
     (0..5).for_each(|t| assert_eq!(rig.step(&gradient(t), &gradient(t)).skipped, None));
     let right = five(|w, g, [m, _], _| {
-        let direction = (0.75 * *m + 0.25 * g).signum() + 0.25 * w;
+        let direction = (0.5 * *m + 0.5 * g).signum() + 0.25 * w;
         *m = 0.9375 * *m + 0.0625 * g;
         w - 0.1 * direction
     });
