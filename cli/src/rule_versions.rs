@@ -48,6 +48,7 @@ mod tests {
         for (text, expected) in [
             ("gs", "gs,forward=off"),
             ("gs:room=4,amp=O2", "gs:room=4,amp=O2,forward=off"),
+            ("gs:f32=net.forward", "gs:f32=net.forward,forward=off"),
             ("gs:forward=on", "gs:forward=on"),
             ("gs:forward=repeat", "gs:forward=repeat"),
             ("gs:history=0", "gs:history=0"),
