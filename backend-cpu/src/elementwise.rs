@@ -4,6 +4,7 @@ use crate::{
     Cpu, Memory,
     arch::{F16Lut, Isa, StoreInput},
     broadcast::BroadcastBuffer,
+    sine::{cosine, sine},
 };
 use gradscale_core::{
     backend::{Slot, Store},
@@ -104,6 +105,8 @@ fn apply_unary(isa: Isa, op: Unary, seed: u64, start: usize, x: &mut [f32]) {
         Unary::Abs => isa.map(x, f32::abs),
         Unary::Sign => isa.map(x, |x| if (x == 0.0) | x.is_nan() { x } else { 1f32.copysign(x) }),
         Unary::Hardswish => isa.map(x, |x| op.eval(x, At::default())),
+        Unary::Sin => sine(x),
+        Unary::Cos => cosine(x),
         // For a choice between a kept value and another one the compiler emits masked stores, which take AVX2 twice as
         // long. These expressions compute both. The sum turns −0 into 0.
         Unary::Relu => isa.map(x, |x| (if 0.0 > x { 0.0 } else { x }) + 0.0),
@@ -156,6 +159,14 @@ fn apply_binary(isa: Isa, op: BinaryOp, seed: u64, start: usize, a: &mut [f32], 
         BinaryOp::Grad(Unary::Erf) => {
             isa.erf_slope(a);
             isa.zip(a, b, |slope, dy| slope * dy);
+        }
+        BinaryOp::Grad(Unary::Sin) => {
+            cosine(a);
+            isa.zip(a, b, |slope, dy| slope * dy);
+        }
+        BinaryOp::Grad(Unary::Cos) => {
+            sine(a);
+            isa.zip(a, b, |sine, dy| -sine * dy);
         }
         BinaryOp::Grad(Unary::Pow(p)) => {
             apply_unary(isa, Unary::Pow(p - 1.0), seed, start, a);

@@ -4,6 +4,7 @@
 use crate::{
     Isa,
     arch::{F16_VALUES, F16Lut},
+    sine::{cosine, negative_sine, sine},
 };
 use gradscale_core::ops::Unary;
 use half::f16;
@@ -13,7 +14,7 @@ use std::sync::OnceLock;
 type TabulatedFunction = fn(Isa, &mut [f32]);
 
 /// Functions with a lookup table, and their slopes where these do not follow from the result in a few operations.
-const TABULATED_FUNCTIONS: [(TabulatedFunction, Option<TabulatedFunction>); 7] = [
+const TABULATED_FUNCTIONS: [(TabulatedFunction, Option<TabulatedFunction>); 9] = [
     (Isa::exp, None),
     (Isa::ln, None),
     (Isa::sigmoid, None),
@@ -21,6 +22,8 @@ const TABULATED_FUNCTIONS: [(TabulatedFunction, Option<TabulatedFunction>); 7] =
     (Isa::tanh, None),
     (Isa::erf, Some(Isa::erf_slope)),
     (Isa::gelu, Some(Isa::gelu_slope)),
+    (|_, x| sine(x), Some(|_, x| cosine(x))),
+    (|_, x| cosine(x), Some(|_, x| negative_sine(x))),
 ];
 
 /// Returns the index of a function among the lookup tables; `None` if computing it is cheaper than a lookup.
@@ -33,6 +36,8 @@ const fn table_index(op: Unary) -> Option<usize> {
         Unary::Tanh => Some(4),
         Unary::Erf => Some(5),
         Unary::Gelu => Some(6),
+        Unary::Sin => Some(7),
+        Unary::Cos => Some(8),
         Unary::Id
         | Unary::Neg
         | Unary::Abs

@@ -32,6 +32,7 @@ mod pool;
 mod reduce;
 mod roi_align;
 mod roi_pool;
+mod sine;
 mod slices;
 mod stats_accumulator;
 mod table;

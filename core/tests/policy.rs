@@ -17,7 +17,8 @@ const PRODUCTS: [Op; 6] = [Op::Matmul, Op::Linear, Op::BatchedMatmul, Op::Conv, 
 const LOSSES: [Op; 7] =
     [Op::CrossEntropy, Op::CtcLoss, Op::BinaryCrossEntropy, Op::MseLoss, Op::L1Loss, Op::SmoothL1Loss, Op::FocalLoss];
 const NORMALISATIONS: [Op; 5] = [Op::BatchNorm, Op::LayerNorm, Op::GroupNorm, Op::RmsNorm, Op::LocalResponseNorm];
-const LARGE: [Op; 9] = [Op::Exp, Op::Log, Op::Pow, Op::Sqrt, Op::Sum, Op::Mean, Op::Norm, Op::Softmax, Op::LogSoftmax];
+const LARGE: [Op; 10] =
+    [Op::Exp, Op::Log, Op::Pow, Op::Sqrt, Op::Sum, Op::Mean, Op::Cumsum, Op::Norm, Op::Softmax, Op::LogSoftmax];
 const INFERRED: [Op; 9] = [Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Neg, Op::Relu, Op::MaxPool, Op::Concat, Op::Reshape];
 
 #[test]

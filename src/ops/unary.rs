@@ -55,6 +55,16 @@ impl<'t> Var<'t> {
         self.record_op("softplus", Op::Log, Softplus, &[], self.shape())
     }
 
+    /// Computes the sine of each element, in radians. The result is accurate for every finite x, and NaN for ±∞.
+    pub fn sin(self) -> Self {
+        self.unary(Unary::Sin)
+    }
+
+    /// Computes the cosine of each element, in radians. The result is accurate for every finite x, and NaN for ±∞.
+    pub fn cos(self) -> Self {
+        self.unary(Unary::Cos)
+    }
+
     /// Computes the exponential e^x of each element, in f32.
     pub fn exp(self) -> Self {
         self.unary(Unary::Exp)
@@ -95,6 +105,8 @@ impl<'t> Var<'t> {
             Unary::Silu => ("silu", Op::Silu),
             Unary::Hardswish => ("hardswish", Op::Hardswish),
             Unary::Erf => ("erf", Op::Erf),
+            Unary::Sin => ("sin", Op::Sin),
+            Unary::Cos => ("cos", Op::Cos),
             Unary::Exp => ("exp", Op::Exp),
             Unary::Ln => ("ln", Op::Log),
             Unary::Sqrt => ("sqrt", Op::Sqrt),
@@ -150,6 +162,8 @@ impl Operator for Unary {
             }
             Self::Hardswish => at.emit("HardSwish", &[&x], &[]),
             Self::Erf => at.emit("Erf", &[&x], &[]),
+            Self::Sin => at.emit("Sin", &[&x], &[]),
+            Self::Cos => at.emit("Cos", &[&x], &[]),
             Self::Exp => at.emit("Exp", &[&x], &[]),
             Self::Ln => at.emit("Log", &[&x], &[]),
             Self::Sqrt => at.emit("Sqrt", &[&x], &[]),

@@ -24,6 +24,8 @@ fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
         case UNARY_GELU: { return x * normal_cdf(x); }
         case UNARY_SILU: { return x * sigmoid(x); }
         case UNARY_ERF: { return error_function(x); }
+        case UNARY_SIN: { return sine(x, 0u); }
+        case UNARY_COS: { return sine(x, 1u); }
         case UNARY_EXP: { return exponential(x); }
         case UNARY_LN: { return natural_logarithm(x); }
         case UNARY_SQRT: { return square_root(x); }
@@ -71,6 +73,8 @@ fn derivative(f: Function, saved: f32, dy: f32, seed: vec2<u32>, index: u32) -> 
             return dy * (s * (1.0 + saved * (1.0 - s)));
         }
         case UNARY_ERF: { return dy * (1.12837917 * exponential(-saved * saved)); }
+        case UNARY_SIN: { return dy * sine(saved, 1u); }
+        case UNARY_COS: { return -dy * sine(saved, 0u); }
         case UNARY_EXP: { return dy * saved; }
         case UNARY_LN: { return divide(dy, saved); }
         case UNARY_SQRT: { return dy * divide(0.5, saved); }

@@ -157,6 +157,81 @@ fn hyperbolic_tangent(x: f32) -> f32 {
     return select(t, -t, x < 0.0);
 }
 
+/// Returns a word of 2/π behind the point, after one word of zeros.
+fn two_over_pi(i: u32) -> u32 {
+    switch i {
+        case 1u: { return 0xa2f9836eu; }
+        case 2u: { return 0x4e441529u; }
+        case 3u: { return 0xfc2757d1u; }
+        case 4u: { return 0xf534ddc0u; }
+        case 5u: { return 0xdb629599u; }
+        case 6u: { return 0x3c439041u; }
+        case 7u: { return 0xfe5163abu; }
+        default: { return 0u; }
+    }
+}
+
+/// Returns 32 bits of 2/π from bit `place` of [`two_over_pi`] on.
+fn two_over_pi_bits(place: u32) -> u32 {
+    let word = place >> 5u;
+    let shift = place & 31u;
+    // In two steps, because a shift by 32 is not defined.
+    return (two_over_pi(word) << shift) | ((two_over_pi(word + 1u) >> 1u) >> (31u - shift));
+}
+
+/// Returns the upper word of the product of `a` < 2^24 and `b`.
+fn multiply_high(a: u32, b: u32) -> u32 {
+    let low = (a & 0xffffu) * (b & 0xffffu);
+    let first = (a >> 16u) * (b & 0xffffu) + (low >> 16u);
+    let second = (a & 0xffffu) * (b >> 16u) + (first & 0xffffu);
+    return (a >> 16u) * (b >> 16u) + (first >> 16u) + (second >> 16u);
+}
+
+/// Computes sin(x + quarters·π/2). From π/4 on, x·2/π modulo 4 is computed in integers with 62 bits behind the point (Payne
+/// and Hanek 1983), so that any x has a result with full precision. Bits of 2/π whose product with x is a multiple of 4
+/// are left out.
+fn sine(x: f32, quarters: u32) -> f32 {
+    let bits = bitcast<u32>(x);
+    let magnitude = bits & F32_MAGNITUDE;
+    if magnitude >= F32_INFINITY {
+        return bits_as_float(F32_NAN);
+    }
+    var r = bits_as_float(magnitude);
+    var quadrant = quarters;
+    if magnitude >= 0x3f490fdbu {
+        let digits = (magnitude & (F32_HIDDEN - 1u)) | F32_HIDDEN;
+        let place = (magnitude >> 23u) - 120u;
+        let middle = two_over_pi_bits(place + 32u);
+        let product = digits * middle;
+        let low = product + multiply_high(digits, two_over_pi_bits(place + 64u));
+        let high = digits * two_over_pi_bits(place) + multiply_high(digits, middle) + select(0u, 1u, low < product);
+        quadrant += (high + 0x20000000u) >> 30u;
+        // The rest is at most half a quarter turn in either direction, in units of 2^-64 of it.
+        var rest_high = (high << 2u) | (low >> 30u);
+        var rest_low = low << 2u;
+        let negative = rest_high > F32_MAGNITUDE;
+        if negative {
+            rest_low = ~rest_low + 1u;
+            rest_high = ~rest_high + select(0u, 1u, rest_low == 0u);
+        }
+        let turns = f32(rest_high) * 2.3283064365386963e-10 + f32(rest_low) * 5.421010862427522e-20;
+        r = select(turns, -turns, negative) * 1.57079633;
+    }
+    let z = r * r;
+    var q = 2.44957837e-5;
+    q = q * z - 0.00138879009;
+    q = q * z + 0.0416666585;
+    let cosine = 1.0 - 0.5 * z + z * z * q;
+    q = 2.72499018e-6;
+    q = q * z - 0.000198400866;
+    q = q * z + 0.00833333187;
+    q = q * z - 0.166666667;
+    let y = bitcast<u32>(select(r + r * (z * q), cosine, (quadrant & 1u) == 1u));
+    // A sine has the sign of x, a cosine does not depend on it.
+    let sign = ((quadrant & 2u) << 30u) ^ select(0u, bits & ~F32_MAGNITUDE, quarters == 0u);
+    return bits_as_float(y ^ sign);
+}
+
 /// Computes the sigmoid 1 / (1 + e^-x), by the exponential that does not overflow.
 fn sigmoid(x: f32) -> f32 {
     let e = exponential(-abs(x));

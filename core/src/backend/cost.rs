@@ -265,6 +265,8 @@ const fn of_unary(op: Unary) -> &'static str {
         Unary::Silu => "silu",
         Unary::Hardswish => "hardswish",
         Unary::Erf => "erf",
+        Unary::Sin => "sin",
+        Unary::Cos => "cos",
         Unary::Exp => "exp",
         Unary::Ln => "ln",
         Unary::Sqrt => "sqrt",

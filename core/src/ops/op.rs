@@ -123,6 +123,8 @@ ops! {
     Sum "sum" Deny PassThrough Homogeneous,
     /// Operator `mean`: mean over many values.
     Mean "mean" Deny Cast Homogeneous,
+    /// Operator `cumsum`: cumulative sums along an axis.
+    Cumsum "cumsum" Deny Cast Homogeneous,
     /// Operator `norm`: vector norm.
     Norm "norm" Deny Cast TrueValues,
     /// Operator `softmax`: exponentials of a row, divided by their sum.
@@ -179,6 +181,10 @@ ops! {
     Gelu "gelu" Infer Cast TrueValues,
     /// Operator `erf`: error function.
     Erf "erf" Infer Cast TrueValues,
+    /// Operator `sin`: sine.
+    Sin "sin" Infer Cast TrueValues,
+    /// Operator `cos`: cosine.
+    Cos "cos" Infer Cast TrueValues,
     /// Operator `silu`: x·sigmoid(x).
     Silu "silu" Infer Cast TrueValues,
     /// Operator `hardswish`: x·min(max(x + 3, 0), 6) / 6.
@@ -187,6 +193,12 @@ ops! {
     Sigmoid "sigmoid" Infer Cast TrueValues,
     /// Operator `tanh`: hyperbolic tangent.
     Tanh "tanh" Infer Cast TrueValues,
+    /// Operator `maximum`: larger or smaller of two tensors' values, element by element.
+    Maximum "maximum" Infer Cast TrueValues,
+    /// Operator `max`: maximum or minimum along an axis.
+    Max "max" Infer PassThrough Homogeneous,
+    /// Operator `top_k`: largest values along an axis.
+    TopK "top_k" Infer PassThrough Homogeneous,
     /// Operator `dropout`: sets random elements to zero in training.
     Dropout "dropout" Infer Cast Homogeneous,
     /// Operator `max_pool`: max-pooling with windows that do not overlap.
@@ -211,7 +223,7 @@ ops! {
     Slice "slice" Infer PassThrough Homogeneous,
     /// Operator `concat`: concatenation of tensors. Its gradient is split, and the parts keep the exponent.
     Concat "concat" Infer PassThrough Common,
-    /// Operator `select`: values where a condition holds, 0 elsewhere.
+    /// Operator `select`: values where a condition holds, 0 or other values elsewhere.
     Select "select" Infer PassThrough TrueValues,
     /// Operator `split`: parts of a tensor. Its gradient is a concatenation of parts that may have different exponents.
     Split "split" Infer Cast Homogeneous,

@@ -30,6 +30,10 @@ pub enum Unary {
     Hardswish,
     /// Error function: erf(x).
     Erf,
+    /// Sine of x in radians: sin x.
+    Sin,
+    /// Cosine of x in radians: cos x.
+    Cos,
     /// Exponential function: e^x.
     Exp,
     /// Natural logarithm: ln x.
@@ -77,6 +81,8 @@ crate::codes!(Unary {
     Self::Sign => 16 "UNARY_SIGN",
     Self::Hardswish => 17 "UNARY_HARDSWISH",
     Self::LeakyRelu(_) => 18 "UNARY_LEAKY_RELU",
+    Self::Sin => 19 "UNARY_SIN",
+    Self::Cos => 20 "UNARY_COS",
 });
 
 /// Value that the tape saves for the derivative of a unary function.
@@ -105,6 +111,8 @@ impl Unary {
         Self::Silu,
         Self::Hardswish,
         Self::Erf,
+        Self::Sin,
+        Self::Cos,
         Self::Exp,
         Self::Ln,
         Self::Sqrt,
@@ -144,6 +152,8 @@ impl Unary {
             | Self::Silu
             | Self::Hardswish
             | Self::Erf
+            | Self::Sin
+            | Self::Cos
             | Self::Exp
             | Self::Ln
             | Self::Sqrt
@@ -193,6 +203,8 @@ impl Unary {
                 }
             }
             Self::Erf => libm::erff(x),
+            Self::Sin => libm::sinf(x),
+            Self::Cos => libm::cosf(x),
             Self::Exp => libm::expf(x),
             Self::Ln => libm::logf(x),
             Self::Sqrt => libm::sqrtf(x),
@@ -223,6 +235,8 @@ impl Unary {
             | Self::Silu
             | Self::Hardswish
             | Self::Erf
+            | Self::Sin
+            | Self::Cos
             | Self::Exp
             | Self::Ln
             | Self::Sqrt
@@ -243,7 +257,9 @@ impl Unary {
             | Self::Gelu
             | Self::Silu
             | Self::Hardswish
-            | Self::Erf => Saved::Input,
+            | Self::Erf
+            | Self::Sin
+            | Self::Cos => Saved::Input,
             Self::Relu | Self::Tanh | Self::Sigmoid | Self::Exp | Self::Sqrt | Self::Recip => Saved::Output,
         }
     }
@@ -298,6 +314,8 @@ impl Unary {
                 }
             }
             Self::Erf => dy * (FRAC_2_SQRT_PI * libm::expf(-kept * kept)),
+            Self::Sin => dy * libm::cosf(kept),
+            Self::Cos => -dy * libm::sinf(kept),
             Self::Exp => dy * kept,
             Self::Ln => dy / kept,
             Self::Sqrt => dy * (0.5 / kept),

@@ -74,6 +74,8 @@ fn exact(op: Unary, x: f64, at: At) -> f64 {
         Unary::Gelu => x * 0.5 * libm::erfc(-x * FRAC_1_SQRT_2),
         Unary::Silu => x / (1.0 + (-x).exp()),
         Unary::Erf => libm::erf(x),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
         Unary::Exp => x.exp(),
         Unary::Ln => x.ln(),
         Unary::Sqrt => x.sqrt(),
@@ -107,7 +109,12 @@ fn inputs(op: Unary) -> Vec<f32> {
     let mut random = Random(11);
     let spread = (0..4096).map(|_| random.normal() * 2f32.powi((random.below(16)) as i32 - 10));
     let edges = edges().into_iter().filter(|_| is_exact(op));
-    halves.filter(|x| !x.is_nan()).chain(spread).chain(edges).chain([f32::NAN]).collect()
+    // Many turns of a circle, up to the largest numbers.
+    let is_periodic = matches!(op, Unary::Sin | Unary::Cos);
+    let mut turns = Random(12);
+    let far =
+        (0..if is_periodic { 4096 } else { 0 }).map(|_| (turns.unit() + 1.0) * 2f32.powi(turns.below(127) as i32));
+    halves.filter(|x| !x.is_nan()).chain(spread).chain(far).chain(edges).chain([f32::NAN]).collect()
 }
 
 fn values<B: Backend>(b: &B, op: Unary) -> crate::Check {
@@ -171,7 +178,9 @@ fn derivative<B: Backend>(b: &B, op: Unary) -> crate::Check {
         let slope = if matches!(op, Unary::Dropout { .. }) { exact(op, 1.0, at(i)) } else { slope };
         // A derivative formed from a rounded output, or near where it vanishes, has the error of its parts.
         let parts = match op {
-            Unary::Tanh | Unary::Sigmoid | Unary::Gelu | Unary::Silu | Unary::Hardswish => slope.abs().max(1.0),
+            Unary::Tanh | Unary::Sigmoid | Unary::Gelu | Unary::Silu | Unary::Hardswish | Unary::Sin | Unary::Cos => {
+                slope.abs().max(1.0)
+            }
             Unary::Erf => slope.abs() * (1.0 + x * x),
             _ => slope.abs(),
         };
