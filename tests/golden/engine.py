@@ -111,6 +111,37 @@ def functions():
     points("hardswish points", F.hardswish)
     add("softplus", lambda v: F.softplus(v["in.x"], threshold=1e9), shape, 12.0)
     add("softmax", lambda v: F.softmax(v["in.x"], -1), shape, 8.0)
+    # Many turns of a circle.
+    add("sin", lambda v: torch.sin(v["in.x"]), shape, 400.0)
+    add("cos", lambda v: torch.cos(v["in.x"]), shape, 400.0)
+
+
+def choices():
+    """Selections, of which some are among equal values."""
+    both = {"in.a": [2, 3, 4, 5], "in.b": [2, 1, 1, 5]}
+
+    def alike(pair):
+        assert (pair[0] == pair[1]).any(), "no equal values"
+        return pair
+
+    add("maximum", lambda v: torch.maximum(*alike([v["in.a"], v["in.b"]])), both)
+    add("minimum", lambda v: torch.minimum(*alike([v["in.a"], v["in.b"]])), both)
+    mask = {"index.rows": torch.tensor([[1, 0, 1, 0, 0], [0, 3, 0, 1, 0]]).reshape(2, 1, 1, 5)}
+    add("where", lambda v: torch.where(v["index.rows"] > 0, v["in.a"], v["in.b"]), both, index=mask)
+    line = {"in.x": [2, 2, 40, 2]}
+
+    def first(values, dim):
+        found, _ = values.sort(dim=dim, descending=True, stable=True)
+        assert (found.diff(dim=dim)[:, :, :3] == 0).any(), "no equal values"
+        return found
+
+    for axis in range(4):
+        add(f"max_axis {axis}", lambda v: v["in.x"].max(axis, keepdim=True)[0], line)
+        add(f"min_axis {axis}", lambda v: v["in.x"].min(axis, keepdim=True)[0], line)
+        add(f"cumsum {axis}", lambda v: v["in.x"].cumsum(axis), {"in.x": [2, 3, 4, 5]})
+    add("top_k 2 3", lambda v: first(v["in.x"], 2)[:, :, :3], line)
+    add("top_k 0 1", lambda v: v["in.x"].sort(dim=0, descending=True, stable=True)[0][:1], line)
+    add("top_k 3 2", lambda v: v["in.x"].sort(dim=3, descending=True, stable=True)[0], line)
 
 
 def norms():
@@ -322,4 +353,4 @@ def half_weights():
             write(case, f"grad.{name}", (gradient.double() / 2.0**exponent).reshape(1, 1, outs, -1), digits=9)
 
 
-finish(__file__, [products, functions, norms, images, moves, sequences, losses, half_weights, first_values])
+finish(__file__, [products, functions, choices, norms, images, moves, sequences, losses, half_weights, first_values])

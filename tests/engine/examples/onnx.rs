@@ -8,7 +8,7 @@ use gradscale::{
         Architecture, BigLstm, BigLstmSize, Decoder, DecoderSize, DeepSpeech, Discriminator, FasterRcnn, GanSize,
         Generator, Mlp, ResNet, Scale, SegNet, SegNetVgg, Seq2Seq, Ssd, SsdSize,
     },
-    nn::{GroupNorm, Gru, LayerNorm, Module, RmsNorm},
+    nn::{GroupNorm, Gru, LayerNorm, Linear, Module, RmsNorm},
     optim::Sgd,
 };
 use half::f16;
@@ -180,6 +180,14 @@ fn layers(out: &Path, numbers: &[f32]) -> Result<(), Failure> {
         let joined = parts[1].concat(&[parts[0]], 3).permute([0, 2, 1, 3]) / 3.0;
         let sequence = joined.reshape([2, 1, 12, 6]);
         gru.forward(sequence).log_softmax() + sequence.sum_axis(3).unary(Unary::Abs).pow(0.5)
+    })?;
+    let (case, linear) = Case::new(out, "choices", |scope| Linear::new(scope, 6, 6));
+    case.write([Given::f32([2, 5, 7, 6], &numbers[..420]), Given::u8([7, 1], &[1, 0, 0, 1, 1, 0, 1])], |[x, mask]| {
+        let x = linear.forward(x);
+        let by_mask = mask.reshape([1, 1, 7, 1]).where_cond(x.sin(), x.cos());
+        let by_size = by_mask.maximum(x).minimum(x.max_axis(1) - x.min_axis(3)).cumsum(2);
+        let (values, places) = by_size.top_k(3, 2);
+        values.concat(&[by_size, places.scale(1.0)], 3)
     })
 }
 

@@ -87,6 +87,33 @@ pub fn gather(x: &Tensor, axis: usize, indices: &[u32]) -> Tensor {
     })
 }
 
+/// The k largest values along an axis, in their order.
+pub fn largest(x: &Tensor, axis: usize, k: usize) -> Tensor {
+    let mut shape = x.shape;
+    shape[axis] = k;
+    Tensor::fill(shape, |place| {
+        let one = |i: usize| {
+            let mut at = place;
+            at[axis] = i;
+            x.at(at)
+        };
+        let mut all: Vec<f64> = (0..x.shape[axis]).map(one).collect();
+        all.sort_by(|a, b| b.total_cmp(a));
+        all[place[axis]]
+    })
+}
+
+pub fn cumsum(x: &Tensor, axis: usize) -> Tensor {
+    Tensor::fill(x.shape, |place| {
+        let one = |i: usize| {
+            let mut at = place;
+            at[axis] = i;
+            x.at(at)
+        };
+        (0..=place[axis]).map(one).sum()
+    })
+}
+
 pub fn one_hot(labels: &[u8], classes: usize) -> Tensor {
     Tensor::fill([labels.len(), 1, 1, classes], |[i, _, _, c]| f64::from(u8::from(usize::from(labels[i]) == c)))
 }

@@ -196,6 +196,24 @@ fn functions() {
     leaky_relu_points();
     case("softplus", |g| g.x().softplus());
     case("softmax", |g| g.x().softmax());
+    case("sin", |g| g.x().sin());
+    case("cos", |g| g.x().cos());
+}
+
+fn choices() {
+    case("maximum", |g| g.get("in.a").maximum(g.get("in.b")));
+    // The other order, which is as good for ties too.
+    case("minimum", |g| g.get("in.b").minimum(g.get("in.a")));
+    case("where", |g| g.indices.where_cond(g.get("in.a"), g.get("in.b")));
+    for axis in 0..4 {
+        case(named("max_axis")[axis], |g| g.x().max_axis(axis));
+        case(named("min_axis")[axis], |g| g.x().min_axis(axis));
+        case(named("cumsum")[axis], |g| g.x().cumsum(axis));
+    }
+    for name in named("top_k") {
+        let [axis, k] = of_name(name)[..] else { panic!("{name}") };
+        case(name, |g| g.x().top_k(axis as usize, k as usize).0);
+    }
 }
 
 /// A function and its derivative at some points.
@@ -375,7 +393,7 @@ fn losses() {
 
 #[test]
 fn every_operator_as_pytorch() {
-    for part in [products, functions, norms, images, moves, sequences, over_time, losses] {
+    for part in [products, functions, choices, norms, images, moves, sequences, over_time, losses] {
         part();
     }
     // No case of the table is left out; first values (init.rs) and half weights (training/weights.rs) have their own tests.

@@ -84,6 +84,17 @@ pub enum Op {
     /// Along an axis.
     SumAxis(usize),
     MeanAxis(usize),
+    MaxAxis(usize),
+    MinAxis(usize),
+    Cumsum(usize),
+    TopK {
+        axis: usize,
+        k: usize,
+    },
+    /// Mask, and values where it is and is not above 0.
+    Where,
+    Maximum,
+    Minimum,
     /// Logits, perhaps class weights.
     CrossEntropy {
         ignore: Option<u8>,
@@ -230,6 +241,18 @@ impl Graph {
                 Op::Mean => Tensor::number(x(0).mean()),
                 Op::SumAxis(axis) => x(0).along(*axis, false),
                 Op::MeanAxis(axis) => x(0).along(*axis, true),
+                Op::MaxAxis(axis) => more::largest(x(0), *axis, 1),
+                Op::MinAxis(axis) => more::largest(&x(0).map(|x| -x), *axis, 1).map(|x| -x),
+                Op::TopK { axis, k } => more::largest(x(0), *axis, *k),
+                Op::Cumsum(axis) => more::cumsum(x(0), *axis),
+                Op::Where => {
+                    let mask = |keep: fn(f64) -> bool| x(0).map(move |mask| f64::from(u8::from(keep(mask))));
+                    let [a, b] =
+                        [x(1).binary(&mask(|x| x > 0.0), |a, m| a * m), x(2).binary(&mask(|x| x <= 0.0), |b, m| b * m)];
+                    a.binary(&b, |a, b| a + b)
+                }
+                Op::Maximum => x(0).binary(x(1), f64::max),
+                Op::Minimum => x(0).binary(x(1), f64::min),
                 Op::CrossEntropy { ignore, divisor } => {
                     Tensor::number(oracle::cross_entropy(x(0), &self.labels, maybe(1), *ignore, *divisor))
                 }
@@ -265,6 +288,8 @@ fn unary(function: Unary, x: f64) -> f64 {
         Unary::Gelu => x * 0.5 * libm::erfc(-x / 2f64.sqrt()),
         Unary::Silu => x * sigmoid(x),
         Unary::Erf => libm::erf(x),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
         Unary::Exp => x.exp(),
         Unary::Ln => x.ln(),
         Unary::Sqrt => x.sqrt(),

@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "test data is small and known")]
 
 mod bound;
+mod choices;
 mod corners;
 mod f64;
 mod f64_more;

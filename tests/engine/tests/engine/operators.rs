@@ -48,6 +48,8 @@ pub fn all() -> Vec<(String, Graph)> {
         Unary::Gelu,
         Unary::Silu,
         Unary::Erf,
+        Unary::Sin,
+        Unary::Cos,
         Unary::Exp,
         Unary::Affine { a: -1.75, b: 0.5 },
     ] {

@@ -12,6 +12,7 @@ pub fn add(add: &mut impl FnMut(&str, Graph)) {
     axes(add);
     sequences(add);
     places(add);
+    choices(add);
     images(add);
     norms(add);
     losses(add);
@@ -146,6 +147,37 @@ fn places(add: &mut impl FnMut(&str, Graph)) {
         };
         add(&format!("unbind {axis}"), one(IMAGE, 66, unbind));
     }
+}
+
+/// Values selected by a mask, by a comparison, or as the largest ones.
+fn choices(add: &mut impl FnMut(&str, Graph)) {
+    for (mask, shape) in [([2, 3, 5, 4], [2, 3, 5, 4]), ([1, 3, 1, 1], [2, 1, 1, 4])] {
+        let both = |g: &mut Graph, x: usize| {
+            let count = mask.iter().product();
+            let signs = values(91, count).into_iter().map(|x| x.signum().max(0.0)).collect();
+            let mask = g.constant(mask, signs);
+            let other = input(g, shape, values(92, shape.iter().product()));
+            g.push(Op::Where, &[mask, x, other]);
+        };
+        add(&format!("where of {mask:?} and {shape:?}"), one(IMAGE, 93, both));
+    }
+    for (name, op) in [("maximum", Op::Maximum), ("minimum", Op::Minimum)] {
+        for shape in [IMAGE, [2, 1, 5, 1]] {
+            let both = |g: &mut Graph, x: usize| {
+                // A quarter of a step beside the values of x, so that none are equal.
+                let beside = values(94, shape.iter().product()).into_iter().map(|x| x + 2f32.powi(-11)).collect();
+                let other = input(g, shape, beside);
+                g.push(op.clone(), &[x, other]);
+            };
+            add(&format!("{name} with {shape:?}"), one(IMAGE, 95, both));
+        }
+    }
+    for axis in 0..4 {
+        for op in [Op::MaxAxis(axis), Op::MinAxis(axis), Op::Cumsum(axis), Op::TopK { axis, k: 2 }] {
+            add(&format!("{op:?}"), one(IMAGE, 96, |g, x| g.push(op.clone(), &[x])));
+        }
+    }
+    add("the largest channels in order", one(IMAGE, 97, |g, x| g.push(Op::TopK { axis: 3, k: 4 }, &[x])));
 }
 
 fn images(add: &mut impl FnMut(&str, Graph)) {

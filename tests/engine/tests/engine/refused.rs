@@ -56,6 +56,15 @@ fn shapes_and_numbers_that_do_not_fit() {
     assert!(matches!(refused(|x| x.rms_norm("n", 1e-5, x)), Mismatch { .. }));
     assert!(matches!(refused(|x| x.dropout(1.0)), Shape(ShapeError::Value(_))));
     assert!(matches!(refused(|x| x.embedding("e", x)), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.where_cond(x, x.slice(2, 0, 3))), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.slice(3, 1, 5).where_cond(x, x)), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.minimum(x.slice(0, 0, 0))), Mismatch { .. }));
+    assert_eq!(refused(|x| x.slice(3, 0, 0).max_axis(3)), Shape(ShapeError::Empty));
+    assert_eq!(said(|x| x.min_axis(4)), "min: 4 is not an axis; 0 is n, 1 h, 2 w, 3 c");
+    assert!(matches!(refused(|x| x.cumsum(usize::MAX)), Range(_)));
+    let beyond = "top_k: expected k from 1 to 6, the size of axis 3, not 7";
+    assert_eq!(said(|x| x.top_k(3, 7).0), beyond);
+    assert!(matches!(refused(|x| x.top_k(3, 0).0), Range(_)));
     assert_eq!(said(|x| x.reshape([2, 70])), "reshape: 144 elements do not fit the shape 2×70");
     let unpooled = "unpool: its second operand must be the result of a max-pooling";
     assert_eq!(said(|x| x.unpool(x)), unpooled);

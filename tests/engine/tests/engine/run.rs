@@ -110,6 +110,13 @@ impl Graph {
                 Op::Mean => x(0).mean(),
                 Op::SumAxis(axis) => x(0).sum_axis(*axis),
                 Op::MeanAxis(axis) => x(0).mean_axis(*axis),
+                Op::MaxAxis(axis) => x(0).max_axis(*axis),
+                Op::MinAxis(axis) => x(0).min_axis(*axis),
+                Op::TopK { axis, k } => x(0).top_k(*axis, *k).0,
+                Op::Cumsum(axis) => x(0).cumsum(*axis),
+                Op::Where => x(0).where_cond(x(1), x(2)),
+                Op::Maximum => x(0).maximum(x(1)),
+                Op::Minimum => x(0).minimum(x(1)),
                 Op::CrossEntropy { ignore, divisor } => {
                     let divisor = match *divisor {
                         Divisor::Rows => ops::Divisor::Rows,
