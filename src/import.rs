@@ -252,6 +252,7 @@ fn values(
         let read = floats(name, &tensor)?;
         values.extend(match (tensor.shape(), module.flattened) {
             (&[_, channels, height, width], _) => channels_last(&read, channels, height * width),
+            (&[_, channels, steps], _) => channels_last(&read, channels, steps),
             (&[_, inputs], Some([h, w, c])) => {
                 if Shape::from([1, h, w, c]).len() != inputs {
                     let parameter = definition.name.clone();
@@ -272,6 +273,7 @@ fn shape(torch: &[usize]) -> Option<Shape> {
         [] => Some(Shape::SCALAR),
         [n] => Some(Shape::from([n])),
         [out, inputs] => Some(Shape::from([out, inputs])),
+        [out, inputs, steps] => Some(Shape::from([out, 1, steps, inputs])),
         [out, inputs, h, w] => Some(Shape::from([out, h, w, inputs])),
         _ => None,
     }

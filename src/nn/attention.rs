@@ -1,7 +1,58 @@
 //! Multi-head self-attention.
 
 use super::{Linear, Module, Turn};
-use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
+use crate::{AttentionMask, Init, Scope, TraceError, Var, error::TraceErrorKind};
+
+/// Division of a sequence's channels into heads.
+#[derive(Clone, Debug)]
+pub(super) struct Heads {
+    /// Name of the layer whose heads these are.
+    pub name: String,
+    count: usize,
+}
+
+impl Heads {
+    pub fn new(name: &str, count: usize) -> Self {
+        Self { name: name.to_owned(), count }
+    }
+
+    /// Checks that x is a sequence `[n, 1, t, width]`, and returns the error value otherwise.
+    pub fn check_sequence<'t>(&self, x: Var<'t>) -> Result<(), Var<'t>> {
+        if x.shape().sizes()[1] == 1 {
+            return Ok(());
+        }
+        let words = format!("a sequence must be n × 1 × t × width, not {}", x.shape());
+        Err(x.bail(&self.name, words))
+    }
+
+    /// Splits `[n, 1, t, width]` into heads, `[n, heads, t, width / heads]`, or returns the error value if they do not
+    /// divide the width.
+    pub fn split<'t>(&self, x: Var<'t>, what: &str) -> Result<Var<'t>, Var<'t>> {
+        let [n, _, t, width] = x.shape().sizes();
+        self.check_width(x, width)?;
+        let x = self.called(x.reshape([n, t, self.count, width / self.count]), &format!("{what}.reshape"));
+        Ok(self.called(x.permute([0, 2, 1, 3]), what))
+    }
+
+    fn check_width<'t>(&self, x: Var<'t>, width: usize) -> Result<(), Var<'t>> {
+        if self.count != 0 && width.is_multiple_of(self.count) {
+            return Ok(());
+        }
+        let kind = TraceErrorKind::Heads { heads: self.count, width };
+        Err(x.try_record(|| Err(TraceError::new(&self.name, kind))))
+    }
+
+    /// Merges the heads' results, `[n, heads, t, width / heads]`, to `[n, 1, t, width]`.
+    pub fn join<'t>(&self, mixed: Var<'t>) -> Var<'t> {
+        let [n, heads, t, width] = mixed.shape().sizes();
+        let joined = self.called(mixed.permute([0, 2, 1, 3]), "heads");
+        self.called(joined.reshape([n, 1, t, heads * width]), "joined")
+    }
+
+    fn called<'t>(&self, var: Var<'t>, what: &str) -> Var<'t> {
+        var.named(&format!("{}.{what}", self.name))
+    }
+}
 
 /// Multi-head self-attention over a sequence `[n, t, width]`. One product computes queries, keys and values, each head
 /// attends with width / heads of their channels, and a second product mixes the heads.
@@ -19,10 +70,9 @@ use crate::{Init, Scope, TraceError, Var, error::TraceErrorKind};
 #[doc(alias = "MultiheadAttention")]
 #[doc(alias = "MultiHeadAttention")]
 pub struct SelfAttention {
-    name: String,
+    heads: Heads,
     inside: Linear,
     out: Linear,
-    heads: usize,
     causal: bool,
 }
 
@@ -36,10 +86,9 @@ impl SelfAttention {
     /// Creates the self-attention layer with other initialisations of both products.
     pub fn with_init(scope: &mut Scope<'_>, width: usize, heads: usize, [inside, out]: [Init; 2]) -> Self {
         Self {
-            name: scope.path().to_owned(),
+            heads: Heads::new(scope.path(), heads),
             inside: Linear::with_init(&mut scope.at("in"), width, 3 * width, inside),
             out: Linear::with_init(&mut scope.at("out"), width, width, out),
-            heads,
             causal: false,
         }
     }
@@ -59,9 +108,22 @@ impl SelfAttention {
         self.placed(x, Some(turn))
     }
 
+    /// Applies the self-attention under a mask, instead of the causal one: for example [`AttentionMask::Within`] for
+    /// sequences of different lengths.
+    ///
+    /// # Errors
+    /// See `forward`; also a mask that does not fit `[n, heads, t, t]`.
+    pub fn masked<'t>(&self, x: Var<'t>, mask: AttentionMask<'t>) -> Var<'t> {
+        self.attend(x, None, mask)
+    }
+
     pub(crate) fn placed<'t>(&self, x: Var<'t>, turn: Option<&Turn<'t>>) -> Var<'t> {
+        self.attend(x, turn, if self.causal { AttentionMask::Causal } else { AttentionMask::None })
+    }
+
+    fn attend<'t>(&self, x: Var<'t>, turn: Option<&Turn<'t>>, mask: AttentionMask<'t>) -> Var<'t> {
         match self.parts(x, turn) {
-            Ok([q, k, v]) => self.joined(q.attention(&self.name, k, v, self.causal)),
+            Ok([q, k, v]) => self.out.forward(self.heads.join(q.attention_with(&self.heads.name, k, v, mask))),
             Err(wrong) => wrong,
         }
     }
@@ -69,31 +131,14 @@ impl SelfAttention {
     /// Computes queries, keys and values of x `[n, 1, t, width]`, each `[n, heads, t, width / heads]`, or the error
     /// value if x does not fit.
     fn parts<'t>(&self, x: Var<'t>, turn: Option<&Turn<'t>>) -> Result<[Var<'t>; 3], Var<'t>> {
-        let [n, h, t, width] = x.shape().sizes();
-        if h != 1 {
-            let words = format!("a sequence must be n × 1 × t × width, not {}", x.shape());
-            return Err(x.bail(&self.name, words));
-        }
-        if self.heads == 0 || !width.is_multiple_of(self.heads) {
-            let kind = TraceErrorKind::Heads { heads: self.heads, width };
-            return Err(x.try_record(|| Err(TraceError::new(&self.name, kind))));
-        }
-        let split = |x: Var<'t>, what: &str| -> Var<'t> {
-            let x = self.called(x.reshape([n, t, self.heads, width / self.heads]), &format!("{what}.reshape"));
-            self.called(x.permute([0, 2, 1, 3]), what)
-        };
-        let parts = self.inside.forward(x).split_as(&self.name, 3, &[width; 3]);
-        let [q, k, v] = [(0, "query"), (1, "key"), (2, "value")].map(|(i, what)| split(parts[i], what));
-        let turned = |x, what: &str| turn.map_or(x, |turn| turn.rotate(x, &format!("{}.{what}", self.name)));
+        self.heads.check_sequence(x)?;
+        let width = x.shape().channels();
+        self.heads.check_width(x, width)?;
+        let parts = self.inside.forward(x).split_as(&self.heads.name, 3, &[width; 3]);
+        let split = |i: usize, what: &str| self.heads.split(parts[i], what);
+        let (q, k, v) = (split(0, "query")?, split(1, "key")?, split(2, "value")?);
+        let turned = |x, what: &str| turn.map_or(x, |turn| turn.rotate(x, &format!("{}.{what}", self.heads.name)));
         Ok([turned(q, "query"), turned(k, "key"), v])
-    }
-
-    /// Merges the heads' results, `[n, heads, t, width / heads]`, to `[n, 1, t, width]`, and applies the second
-    /// product.
-    fn joined<'t>(&self, mixed: Var<'t>) -> Var<'t> {
-        let [n, heads, t, width] = mixed.shape().sizes();
-        let joined = self.called(mixed.permute([0, 2, 1, 3]), "heads");
-        self.out.forward(self.called(joined.reshape([n, 1, t, heads * width]), "joined"))
     }
 
     /// Applies the layer to one more position of n sequences, x `[n, 1, 1, width]`. `past` are the keys and values of
@@ -110,11 +155,7 @@ impl SelfAttention {
         #[expect(clippy::cast_possible_truncation, reason = "rounded")]
         let scale = (1.0 / (q.shape().channels().max(1) as f64).sqrt()) as f32;
         let scores = q.scale(scale).matmul_transposed(keys) + step.mask;
-        (self.joined(scores.softmax().matmul(values)), [k, v])
-    }
-
-    fn called<'t>(&self, var: Var<'t>, what: &str) -> Var<'t> {
-        var.named(&format!("{}.{what}", self.name))
+        (self.out.forward(self.heads.join(scores.softmax().matmul(values))), [k, v])
     }
 }
 

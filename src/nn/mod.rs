@@ -2,7 +2,9 @@
 
 mod attention;
 mod conv;
+mod conv1d;
 mod conv_transpose;
+mod cross_attention;
 mod dropout;
 mod embedding;
 mod linear;
@@ -16,10 +18,12 @@ pub(crate) use attention::DecodeStep;
 pub use attention::SelfAttention;
 pub use conv::Conv2d;
 pub use conv_transpose::ConvTranspose2d;
+pub use conv1d::Conv1d;
+pub use cross_attention::CrossAttention;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use linear::Linear;
-pub use norm::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm};
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, LocalResponseNorm, RmsNorm};
 pub use recurrent::{GruCell, LstmCell};
 pub use rotary::{Rotary, Turn};
 pub use sampled_softmax::{Candidate, SampledSoftmax};

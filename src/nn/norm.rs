@@ -115,6 +115,65 @@ impl Module for GroupNorm {
     }
 }
 
+/// Instance normalisation of each channel of each image to mean 0 and variance 1, then scale and shift of each channel.
+/// It computes in f32 and stores in the type of its input. There are no running statistics, as by default in PyTorch's
+/// `InstanceNorm2d`.
+///
+/// ```
+/// use gradscale::{Input, Cpu, Method, Parameters, Trainer, nn::{InstanceNorm, Module}, optim::Sgd};
+/// let mut parameters = Parameters::seeded(1);
+/// let norm = InstanceNorm::new(&mut parameters.at("norm"), 2);
+/// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+/// let y = trainer.evaluate([Input::f32([1, 1, 2, 2], &[1.0, 5.0, 3.0, -5.0])], |[x]| norm.forward(x))?;
+/// assert!(y.data.iter().zip([-1.0, 1.0, 1.0, -1.0]).all(|(y, right)| (y - right).abs() < 1e-4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "InstanceNorm2d")]
+pub struct InstanceNorm {
+    name: String,
+    scale: Parameter,
+    shift: Parameter,
+    eps: f32,
+}
+
+impl InstanceNorm {
+    /// Creates the instance normalisation with ε 1e-5, scales of 1 and shifts of 0, which are trained.
+    pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
+            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
+            eps: 1e-5,
+        }
+    }
+
+    /// Creates the instance normalisation with ε 1e-5 without trained scale and shift: PyTorch's `affine=False`.
+    pub fn without_affine(scope: &mut Scope<'_>, channels: usize) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.constant("scale", [channels], &vec![1.0; channels]),
+            shift: scope.constant("shift", [channels], &vec![0.0; channels]),
+            eps: 1e-5,
+        }
+    }
+
+    /// Sets ε of the instance normalisation, which is added to the variance.
+    #[must_use]
+    pub const fn eps(mut self, eps: f32) -> Self {
+        self.eps = eps;
+        self
+    }
+}
+
+impl Module for InstanceNorm {
+    fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
+        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
+        let norm = |shape: [u32; 4]| Norm::new(shape, NormOver::Group(shape[3]), self.eps);
+        x.norm(&self.name, Op::GroupNorm, norm, affine, None)
+    }
+}
+
 /// Layer normalisation of each pixel or token over its channels, then scale and shift of each channel. It computes in
 /// f32 and stores in the type of its input.
 ///

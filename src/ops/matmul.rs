@@ -11,6 +11,20 @@ use gradscale_core::{
     ops::{ActivationFlow, Gemm, GradientFlow, Op, ShapeError},
 };
 
+/// Mask of an attention: the keys that a query attends to.
+#[derive(Clone, Copy, Debug)]
+pub enum AttentionMask<'t> {
+    /// All keys.
+    None,
+    /// Keys up to the query's own position ([`Var::causal_softmax`]).
+    Causal,
+    /// Keys before the end of their sequence: integers `[n]`, the lengths ([`Var::softmax_within`]).
+    Within(Var<'t>),
+    /// Keys where a mask is above 0 ([`Var::softmax_where`]). Its shape is `[n, heads, t, s]`, queries before keys; sizes
+    /// of 1 are repeated.
+    Where(Var<'t>),
+}
+
 impl<'t> Var<'t> {
     /// Computes a·b for each n and h: `[n, h, m, k]` times `[n, h, k, p]` is `[n, h, m, p]`. For one product of two
     /// matrices, n = h = 1; for a product with a parameter, prefer [`Var::linear`].
@@ -53,12 +67,26 @@ impl<'t> Var<'t> {
     /// # Errors
     /// Shapes that do not fit.
     pub fn attention(self, name: &str, k: Self, v: Self, causal: bool) -> Self {
+        self.attention_with(name, k, v, if causal { AttentionMask::Causal } else { AttentionMask::None })
+    }
+
+    /// Computes [`Var::attention`] under a mask, which says which keys a query attends to.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, or an error of the mask's softmax ([`AttentionMask`]).
+    pub fn attention_with(self, name: &str, k: Self, v: Self, mask: AttentionMask<'t>) -> Self {
         self.try_record(|| {
             #[expect(clippy::cast_possible_truncation, reason = "rounded")]
             let scale = (1.0 / (self.shape().channels().max(1) as f64).sqrt()) as f32;
             let part = |var: Self, what: &str| var.named(&format!("{name}.{what}"));
             let scores = part(part(self.scale(scale), "scale").matmul_transposed(k), "scores");
-            let weights = part(scores.weights(causal), "softmax");
+            let weights = match mask {
+                AttentionMask::None => scores.softmax(),
+                AttentionMask::Causal => scores.causal_softmax(),
+                AttentionMask::Within(lengths) => scores.softmax_within(lengths),
+                AttentionMask::Where(mask) => scores.softmax_where(mask),
+            };
+            let weights = part(weights, "softmax");
             Ok(part(weights.matmul(v), "mix"))
         })
     }

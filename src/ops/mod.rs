@@ -37,6 +37,7 @@ mod unary;
 mod where_cond;
 
 pub use cross_entropy::CrossEntropy;
+pub use matmul::AttentionMask;
 pub use multibox::MultiBox;
 pub use region::{AnchorTruth, RegionTruth};
 pub(crate) use sequence::Places;

@@ -4,7 +4,9 @@
 use super::sequence::before_end;
 use super::{
     binary,
+    expand::together,
     sequence::{places_left, within_steps},
+    where_cond::conditions,
 };
 #[cfg(feature = "onnx")]
 use crate::onnx::{Is, Writer};
@@ -28,7 +30,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// No channels, or too many elements.
     pub fn softmax(self) -> Self {
-        self.weights(false)
+        self.try_record(|| self.weights_of(Seen::All, &[]))
     }
 
     /// Computes a [`Var::softmax`] in which row i of each `[w, c]` matrix reads its first i + 1 columns only; the
@@ -37,7 +39,7 @@ impl<'t> Var<'t> {
     /// # Errors
     /// No channels, or too many elements.
     pub fn causal_softmax(self) -> Self {
-        self.weights(true)
+        self.try_record(|| self.weights_of(Seen::Causal, &[]))
     }
 
     /// Computes a [`Var::softmax`] in which all rows of sequence i read its first `lengths[i]` columns only; the
@@ -66,6 +68,30 @@ impl<'t> Var<'t> {
         })
     }
 
+    /// Computes a [`Var::softmax`] over the columns at which the mask is above 0; the others, and their gradients, are 0,
+    /// whatever the scores are there. The mask has integers or numbers, usually 0 and 1, in the shape of x; sizes of 1
+    /// are repeated. A row without any such column is 0, as in torch's `scaled_dot_product_attention`.
+    ///
+    /// ```
+    /// use gradscale::{Input, Cpu, Method, Parameters, Trainer, optim::Sgd};
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, Parameters::seeded(1), Sgd::new(0.1), Method::mixed())?;
+    /// let batch = [Input::f32([2, 3], &[0.0; 6]), Input::u8([2, 3], &[1, 0, 1, 0, 0, 0])];
+    /// let weights = trainer.evaluate(batch, |[scores, mask]| scores.softmax_where(mask))?;
+    /// assert_eq!(weights.data, [0.5, 0.0, 0.5, 0.0, 0.0, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// No channels, a mask of another shape, or too many elements.
+    pub fn softmax_where(self, mask: Self) -> Self {
+        self.try_record(|| {
+            if together(self.shape(), mask.shape()) != Some(self.shape()) {
+                return Err(other_shape("softmax", "mask", mask, self.shape()));
+            }
+            self.weights_of(Seen::Where, &[mask.expand(self.shape())])
+        })
+    }
+
     /// Computes the logarithm of [`Var::softmax`] in f32, without overflow for any logit.
     ///
     /// # Errors
@@ -78,10 +104,6 @@ impl<'t> Var<'t> {
             }
             Ok(self.record_op("log_softmax", Op::LogSoftmax, LogSoftmax, &[], self.shape()))
         })
-    }
-
-    pub(super) fn weights(self, causal: bool) -> Self {
-        self.try_record(|| self.weights_of(if causal { Seen::Causal } else { Seen::All }, &[]))
     }
 
     fn weights_of(self, seen: Seen, others: &[Self]) -> Result<Self, TraceError> {
@@ -108,6 +130,8 @@ enum Seen {
     Causal,
     /// Columns before the end of the row's sequence: the second input has the lengths.
     Within,
+    /// Columns at which the second input is above 0.
+    Where,
 }
 
 /// Operator of the softmax y = e^(x − max) / Σ e^(x − max), over the columns that a row reads.
@@ -120,16 +144,13 @@ struct Softmax {
 impl Operator for Softmax {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let x = at.read(0)?.buf;
-        let len = at.node.shape.len();
         let scores = match self.seen {
             Seen::All => x,
             Seen::Causal => hide(at, x)?,
             Seen::Within => hide_behind(at, x)?,
+            Seen::Where => return masked(at, x),
         };
-        let most = of_rows(at, ReduceOp::Max, scores, Slot::ONE)?;
-        let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
-        let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: scores, b: most, y });
-        let exp = at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Exp, below, y));
+        let exp = exponentials(at, scores)?;
         let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
         let p = binary::like(at.node, BinaryOp::Div, Broadcast::PerRow)?;
         at.store(|y| Operation::Binary { p, a: exp, b: sum, y })
@@ -151,6 +172,15 @@ impl Operator for Softmax {
                 let below = at.emit("Add", &[&x, &hidden], &[]);
                 x = at.emit("Where", &[&before, &x, &below], &[]);
             }
+            Seen::Where => {
+                let (mask, zero, hidden) = (at.x(1)?, at.number(0.0), at.number(HIDDEN));
+                let is_set = at.emit("Greater", &[&mask, &zero], &[]);
+                x = at.emit("Where", &[&is_set, &x, &hidden], &[]);
+                let y = at.emit("Softmax", &[&x], &[("axis", Is::Int(-1))]);
+                let y = at.emit("Where", &[&is_set, &y, &zero], &[]);
+                at.set_output(y);
+                return Ok(());
+            }
         }
         let y = at.emit("Softmax", &[&x], &[("axis", Is::Int(-1))]);
         at.set_output(y);
@@ -158,11 +188,11 @@ impl Operator for Softmax {
     }
 
     fn integers(&self) -> Option<usize> {
-        (self.seen == Seen::Within).then_some(1)
+        matches!(self.seen, Seen::Within | Seen::Where).then_some(1)
     }
 
     fn check(&self, i: usize, data: Data<'_>) -> Result<(), TraceErrorKind> {
-        if Some(i) == self.integers() { within_steps(self.columns, data) } else { Ok(()) }
+        if self.seen == Seen::Within && i == 1 { within_steps(self.columns, data) } else { Ok(()) }
     }
 
     /// Emits the gradient of the softmax, dx = y·(dy − Σ dy·y).
@@ -216,6 +246,32 @@ impl Operator for LogSoftmax {
         let a = dy.value.buf;
         at.emit_gradient(0, dy, GradientFlow::Cast, ScaleRule::FromSoftmax, |y| Operation::Binary { p, a, b: share, y })
     }
+}
+
+/// Emits e^(x − max) of each row.
+fn exponentials(at: &mut Context<'_, '_, '_>, scores: BufferId) -> Result<BufferId, TraceError> {
+    let len = at.node.shape.len();
+    let most = of_rows(at, ReduceOp::Max, scores, Slot::ONE)?;
+    let p = binary::like(at.node, BinaryOp::Sub, Broadcast::PerRow)?;
+    let below = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: scores, b: most, y });
+    Ok(at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Exp, below, y)))
+}
+
+/// Emits the softmax over the columns at which the second input is above 0. The mask selects before and after, so that
+/// hidden scores have no influence, and rows without a column are 0.
+fn masked(at: &mut Context<'_, '_, '_>, x: BufferId) -> Result<(), TraceError> {
+    let (mask, len) = (at.read_in(1, None)?, at.node.shape.len());
+    let [is_set, is_clear] = conditions(at, mask)?;
+    let select = binary::like(at.node, BinaryOp::Grad(Unary::Relu), Broadcast::All)?;
+    let seen = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p: select, a: is_set, b: x, y });
+    let hidden = at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Affine { a: HIDDEN, b: 0.0 }, is_clear, y));
+    let p = binary::like(at.node, BinaryOp::Add, Broadcast::All)?;
+    let scores = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: seen, b: hidden, y });
+    let exp = exponentials(at, scores)?;
+    let sum = of_rows(at, ReduceOp::Sum, exp, Slot::ONE)?;
+    let p = binary::like(at.node, BinaryOp::Div, Broadcast::PerRow)?;
+    let weights = at.emit_temporary(len, Slot::ONE, |y| Operation::Binary { p, a: exp, b: sum, y });
+    at.store(|y| Operation::Binary { p: select, a: is_set, b: weights, y })
 }
 
 /// Emits a reduction of each row of x to one value.

@@ -95,6 +95,18 @@ def products():
         return nhwc(y)
 
     add("ConvTranspose2d", layer, {"in.x": image, "up.weight": [4, 3, 3, 2], "up.bias": [2, 1, 1, 1]})
+    for groups in [2, 4]:
+        grouped = lambda v: nhwc(F.conv2d(
+            nchw(v["in.x"]), nchw(v["conv.weight"]), vector(v["conv.bias"]), 1, 1, 1, groups))
+        add(f"Conv2d {groups}", grouped,
+            {"in.x": image, "conv.weight": [4, 3, 3, 4 // groups], "conv.bias": [4, 1, 1, 1]})
+    for stride, pad, dilation, groups in [(1, 2, 1, 1), (2, 0, 2, 2)]:
+        # [n, 1, t, c] as [n, c, t]; the weight [out, 1, kernel, in] as [out, in, kernel].
+        sequence = lambda x: x.squeeze(1).mT
+        time = lambda v: F.conv1d(sequence(v["in.x"]), sequence(v["conv.weight"]), vector(v["conv.bias"]), stride, pad,
+                                  dilation, groups).mT.unsqueeze(1)
+        add(f"Conv1d {stride} {pad} {dilation} {groups}", time,
+            {"in.x": [2, 1, 11, 4], "conv.weight": [6, 1, 5, 4 // groups], "conv.bias": [6, 1, 1, 1]})
     add("matmul", lambda v: v["in.a"] @ v["in.b"], {"in.a": [2, 3, 4, 5], "in.b": [2, 3, 5, 2]})
     add("matmul_transposed", lambda v: v["in.a"] @ v["in.b"].mT, {"in.a": [2, 1, 4, 5], "in.b": [2, 1, 3, 5]})
 
@@ -150,6 +162,9 @@ def norms():
     add("LayerNorm", lambda v: F.layer_norm(v["in.x"], [6], *affine(v), 1e-5), shapes)
     add("GroupNorm 3", lambda v: nhwc(F.group_norm(nchw(v["in.x"]), 3, *affine(v), 1e-5)), shapes)
     add("GroupNorm 1", lambda v: nhwc(F.group_norm(nchw(v["in.x"]), 1, *affine(v), 1e-5)), shapes)
+    add("InstanceNorm 1", lambda v: nhwc(F.instance_norm(nchw(v["in.x"]), weight=vector(v["norm.scale"]),
+                                                         bias=vector(v["norm.shift"]))), shapes)
+    add("InstanceNorm 0", lambda v: nhwc(F.instance_norm(nchw(v["in.x"]))), {"in.x": shapes["in.x"]})
     del shapes["norm.shift"]
     add("RmsNorm", lambda v: F.rms_norm(v["in.x"], [6], vector(v["norm.scale"]), 1e-5), shapes)
 
@@ -218,6 +233,31 @@ def sequences():
             return y.unsqueeze(1)
 
         add(f"SelfAttention {int(causal)}", layer, shapes)
+    # Of the third query nothing is to be seen.
+    seen = torch.tensor([[1, 0, 1], [1, 1, 1], [0, 0, 0], [0, 2, 0]])
+    pairs = {"in.q": [2, 3, 4, 5], "in.k": [2, 3, 3, 5], "in.v": [2, 3, 3, 2]}
+    masked = lambda v: F.scaled_dot_product_attention(v["in.q"], v["in.k"], v["in.v"], attn_mask=seen > 0)
+    add("attention_with", masked, pairs, 2.0, index={"index.rows": seen.reshape(1, 1, 4, 3)})
+    lengths = torch.tensor([3, 5])
+    for mask in ["none", "within", "where"]:
+        shapes = {"in.x": [2, 1, 4, 6], "in.memory": [2, 1, 5, 3]}
+        for part, ins in [("query", 6), ("key", 3), ("value", 3), ("out", 6)]:
+            shapes[f"attention.{part}.weight"] = [6, 1, 1, ins]
+            shapes[f"attention.{part}.bias"] = [6, 1, 1, 1]
+        seen = (torch.arange(4).reshape(4, 1) * 3 + torch.arange(5)) % 4 > 0
+
+        def cross(v):
+            attention = nn.MultiheadAttention(6, 2, kdim=3, vdim=3, batch_first=True).double()
+            given = {f"{part[0]}_proj_weight": matrix(v[f"attention.{part}.weight"]) for part in ["query", "key", "value"]}
+            given["in_proj_bias"] = torch.cat([vector(v[f"attention.{part}.bias"]) for part in ["query", "key", "value"]])
+            given |= {"out_proj.weight": matrix(v["attention.out.weight"]), "out_proj.bias": vector(v["attention.out.bias"])}
+            hidden = {"within": {"key_padding_mask": torch.arange(5) >= lengths.reshape(2, 1)}, "where": {"attn_mask": ~seen}}
+            y, _ = torch.func.functional_call(attention, given, (v["in.x"].squeeze(1), *[v["in.memory"].squeeze(1)] * 2),
+                                              {"need_weights": False, **hidden.get(mask, {})})
+            return y.unsqueeze(1)
+
+        rows = {"none": None, "within": lengths.reshape(2, 1, 1, 1), "where": seen.long().reshape(1, 1, 4, 5)}[mask]
+        add(f"CrossAttention {mask}", cross, shapes, index=None if rows is None else {"index.rows": rows})
     for kind, gates in [("LSTMCell", 4), ("GRUCell", 3)]:
         shapes = {f"in.x{step}": [2, 1, 1, 3] for step in range(3)}
         shapes["in.h"] = [2, 1, 1, 4]

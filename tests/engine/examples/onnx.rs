@@ -2,13 +2,13 @@
 //! engine's results: `onnx DIR`. `tests/onnx/compare.py` computes the same in ONNX Runtime.
 
 use gradscale::{
-    Cpu, Input, Method, Parameters, Scope, Shape, Trainer, Var,
+    AttentionMask, Cpu, Input, Method, Parameters, Scope, Shape, Trainer, Var,
     gradscale_core::ops::Unary,
     models::{
         Architecture, BigLstm, BigLstmSize, Decoder, DecoderSize, DeepSpeech, Discriminator, FasterRcnn, GanSize,
         Generator, Mlp, ResNet, Scale, SegNet, SegNetVgg, Seq2Seq, Ssd, SsdSize,
     },
-    nn::{GroupNorm, Gru, LayerNorm, Linear, Module, RmsNorm},
+    nn::{Conv1d, CrossAttention, GroupNorm, Gru, InstanceNorm, LayerNorm, Linear, Module, RmsNorm},
     optim::Sgd,
 };
 use half::f16;
@@ -181,6 +181,21 @@ fn layers(out: &Path, numbers: &[f32]) -> Result<(), Failure> {
         let sequence = joined.reshape([2, 1, 12, 6]);
         gru.forward(sequence).log_softmax() + sequence.sum_axis(3).unary(Unary::Abs).pow(0.5)
     })?;
+    let (case, (conv, norm, attention)) = Case::new(out, "sequences", |scope| {
+        let conv = Conv1d::grouped(&mut scope.at("conv"), 6, 4, 3, 2).stride(2);
+        let norm = InstanceNorm::new(&mut scope.at("norm"), 4);
+        (conv, norm, CrossAttention::new(&mut scope.at("attention"), 4, 6, 2))
+    });
+    case.write(
+        [
+            Given::f32([2, 9, 6], &numbers[..108]),
+            Given::u8([5, 9], &[[1, 0, 1], [0, 0, 0], [1, 1, 1]].concat().repeat(5)),
+        ],
+        |[x, mask]| {
+            let mask = mask.reshape([1, 1, 5, 9]);
+            attention.forward(norm.forward(conv.forward(x)), x, AttentionMask::Where(mask))
+        },
+    )?;
     let (case, linear) = Case::new(out, "choices", |scope| Linear::new(scope, 6, 6));
     case.write([Given::f32([2, 5, 7, 6], &numbers[..420]), Given::u8([7, 1], &[1, 0, 0, 1, 1, 0, 1])], |[x, mask]| {
         let x = linear.forward(x);

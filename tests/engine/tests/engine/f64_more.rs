@@ -52,6 +52,13 @@ pub fn softmax(x: &Tensor, causal: bool) -> Tensor {
     })
 }
 
+/// Over the channels where the mask is above 0; 0 in rows without one.
+pub fn softmax_where(x: &Tensor, mask: &Tensor) -> Tensor {
+    let powers = x.binary(mask, |x, mask| if mask > 0.0 { x.exp() } else { 0.0 });
+    let sums = powers.along(3, false);
+    powers.binary(&sums, |power, sum| if sum == 0.0 { 0.0 } else { power / sum })
+}
+
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> Tensor {
     let scale = (q.shape[3] as f64).sqrt();
     matmul(&softmax(&matmul(&q.map(|q| q / scale), k, true), causal), v, false)

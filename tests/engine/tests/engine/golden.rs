@@ -2,10 +2,11 @@
 
 use crate::corners::trainer;
 use gradscale::{
-    Init, Input, Parameter, Parameters, Var,
-    gradscale_core::ops::{Conv2d, Pool, PoolOp},
+    AttentionMask, Init, Input, Parameter, Parameters, Var,
+    gradscale_core::ops::{self, Pool, PoolOp},
     nn::{
-        ConvTranspose2d, Embedding, GroupNorm, Gru, GruCell, LayerNorm, Lstm, LstmCell, Module, RmsNorm, SelfAttention,
+        Conv1d, Conv2d, ConvTranspose2d, CrossAttention, Embedding, GroupNorm, Gru, GruCell, InstanceNorm, LayerNorm,
+        Lstm, LstmCell, Module, RmsNorm, SelfAttention,
     },
 };
 use std::{cell::RefCell, collections::BTreeMap};
@@ -74,7 +75,9 @@ impl Case {
     ) -> f64 {
         let mut parameters = Parameters::seeded(1);
         let layer = build(&mut parameters);
-        let of_layer: Vec<String> = parameters.names().map(str::to_owned).collect();
+        // Constants of a layer without trained values are called `plain`.
+        let trained = parameters.names().filter(|name| !name.starts_with("plain."));
+        let of_layer: Vec<String> = trained.map(str::to_owned).collect();
         let mut handles = BTreeMap::new();
         for (&key, tensor) in &self.all {
             let Some((scope, name)) = key.split_once('.') else { continue };
@@ -127,7 +130,13 @@ impl Case {
         let largest = right.iter().fold(0f64, |most, &x| most.max(f64::from(x).abs()));
         let differences = found.iter().zip(right).map(|(&x, &y)| (f64::from(x) - f64::from(y)).abs());
         let worst = differences.fold(0f64, |most, x| if x.is_nan() { f64::INFINITY } else { most.max(x) });
-        if worst == 0.0 { 0.0 } else { worst / largest }
+        match largest {
+            _ if worst == 0.0 => 0.0,
+            // A gradient that is 0, for example of a bias of keys, but for the roundings of f64. The engine's, of values
+            // near 1, may be a rounding of f32.
+            _ if 0.0 < largest && largest < 1e-12 => worst,
+            _ => worst / largest,
+        }
     }
 }
 
@@ -171,7 +180,10 @@ fn products() {
             let describe = |[n, h, w, c]: [u32; 4]| {
                 let size = |size: u32| (size - 1) * stride + 2 * dilation + 1 + extra - 2 * pad;
                 let y = [n, size(h), size(w), 6];
-                Conv2d::padded(y, c, [3; 2], [pad; 2])?.stride([stride; 2])?.dilation([dilation; 2])?.groups(groups)
+                ops::Conv2d::padded(y, c, [3; 2], [pad; 2])?
+                    .stride([stride; 2])?
+                    .dilation([dilation; 2])?
+                    .groups(groups)
             };
             g.x().conv_transpose("up", describe, g.get("in.w"), Some(g.get("in.b")))
         });
@@ -181,6 +193,29 @@ fn products() {
         ConvTranspose2d::new(&mut scope, 4, 2, 3).stride(2).pad(1).extra(1).bias(&mut scope)
     };
     layer("ConvTranspose2d", up, |up, g| up.forward(g.x()));
+    for name in named("Conv2d") {
+        let groups = of_name(name)[0] as usize;
+        let build = |parameters: &mut Parameters| {
+            let mut scope = parameters.at("conv");
+            let conv = match groups {
+                4 => Conv2d::depthwise(&mut scope, 4, 3),
+                _ => Conv2d::grouped(&mut scope, 4, 4, 3, groups),
+            };
+            conv.bias(&mut scope)
+        };
+        layer(name, build, |conv, g| conv.forward(g.x()));
+    }
+    for name in named("Conv1d") {
+        let [stride, pad, dilation, groups] = of_name(name)[..] else { panic!("{name}") };
+        let build = |parameters: &mut Parameters| {
+            let mut scope = parameters.at("conv");
+            let conv = Conv1d::grouped(&mut scope, 4, 6, 5, groups as usize);
+            // The default padding keeps the length.
+            let conv = if pad == 2 { conv } else { conv.pad(pad) };
+            conv.stride(stride).dilation(dilation).bias(&mut scope)
+        };
+        layer(name, build, |conv, g| conv.forward(g.x()));
+    }
     case("matmul", |g| g.get("in.a").matmul(g.get("in.b")));
     case("matmul_transposed", |g| g.get("in.a").matmul_transposed(g.get("in.b")));
 }
@@ -279,6 +314,9 @@ fn norms() {
     layer("LayerNorm", |p| LayerNorm::new(&mut p.at("norm"), 6), |norm, g| norm.forward(g.x()));
     layer("GroupNorm 3", |p| GroupNorm::new(&mut p.at("norm"), 6, 3), |norm, g| norm.forward(g.x()));
     layer("GroupNorm 1", |p| GroupNorm::new(&mut p.at("norm"), 6, 1), |norm, g| norm.forward(g.x()));
+    layer("InstanceNorm 1", |p| InstanceNorm::new(&mut p.at("norm"), 6), |norm, g| norm.forward(g.x()));
+    let plain = |p: &mut Parameters| InstanceNorm::without_affine(&mut p.at("plain"), 6);
+    layer("InstanceNorm 0", plain, |norm, g| norm.forward(g.x()));
     layer("RmsNorm", |p| RmsNorm::new(&mut p.at("norm"), 6), |norm, g| norm.forward(g.x()));
 }
 
@@ -330,6 +368,20 @@ fn sequences() {
             if causal { attention.causal() } else { attention }
         };
         layer(of_layer, build, |attention, g| attention.forward(g.x()));
+    }
+    case("attention_with", |g| {
+        g.get("in.q").attention_with("attention", g.get("in.k"), g.get("in.v"), AttentionMask::Where(g.indices))
+    });
+    for name in ["CrossAttention none", "CrossAttention within", "CrossAttention where"] {
+        let build = |p: &mut Parameters| CrossAttention::new(&mut p.at("attention"), 6, 3, 2);
+        layer(name, build, |attention, g| {
+            let mask = match name {
+                "CrossAttention within" => AttentionMask::Within(g.indices),
+                "CrossAttention where" => AttentionMask::Where(g.indices),
+                _ => AttentionMask::None,
+            };
+            attention.forward(g.x(), g.get("in.memory"), mask)
+        });
     }
     let steps = ["in.x0", "in.x1", "in.x2"];
     let lstm = |p: &mut Parameters| LstmCell::new(&mut p.at("cell"), 3, 4);

@@ -27,6 +27,8 @@ pub enum Op {
         causal: bool,
     },
     LogSoftmax,
+    /// x, mask.
+    SoftmaxWhere,
     Softplus,
     Unary(Unary),
     Add,
@@ -181,6 +183,7 @@ impl Graph {
                 Op::Attention { causal } => more::attention(x(0), x(1), x(2), *causal),
                 Op::Softmax { causal } => more::softmax(x(0), *causal),
                 Op::LogSoftmax => more::softmax(x(0), false).map(f64::ln),
+                Op::SoftmaxWhere => more::softmax_where(x(0), x(1)),
                 Op::Softplus => x(0).map(more::softplus),
                 Op::Unary(function) => x(0).map(|x| unary(*function, x)),
                 Op::Add => x(0).binary(x(1), |a, b| a + b),

@@ -2,14 +2,14 @@
 
 use crate::corners::trainer;
 use gradscale::{
-    Cpu, CrossEntropy, Error, Input, Method, Parameters, Trainer,
+    AttentionMask, Cpu, CrossEntropy, Error, Input, Method, Parameters, Trainer,
     gradscale_core::{
         backend::{
             Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Error as _, ErrorKind, Launch, OnDevice,
         },
         stats::Stats,
     },
-    nn::{GruCell, Linear, Module, SelfAttention},
+    nn::{Conv2d, CrossAttention, GruCell, Linear, Module, SelfAttention},
     optim::Sgd,
 };
 use gradscale_conformance::Reference;
@@ -26,6 +26,24 @@ fn heads_and_widths() {
     };
     assert_eq!(said(&mut trainer, [2, 1, 5, 8]), "block.attention: a width of 8 channels is not divisible by 3 heads");
     assert_eq!(said(&mut trainer, [2, 5, 1, 8]), "block.attention: a sequence must be n × 1 × t × width, not 2×5×1×8");
+}
+
+#[test]
+fn heads_and_memories() {
+    let mut parameters = Parameters::seeded(1);
+    let attention = CrossAttention::new(&mut parameters.at("cross"), 8, 4, 3);
+    let groups = Conv2d::grouped(&mut parameters.at("grouped"), 8, 8, 3, 3);
+    let mut trainer = trainer(parameters, "gs");
+    let (x, memory) = ([0.0; 80], [0.0; 40]);
+    let mut said = |shape: [usize; 4]| {
+        let batch = [Input::f32([2, 1, 5, 8], &x), Input::f32(shape, &memory)];
+        trainer.evaluate(batch, |[x, memory]| attention.forward(x, memory, AttentionMask::None)).expect_err("refused")
+    };
+    assert_eq!(said([2, 1, 5, 4]).to_string(), "cross: a width of 8 channels is not divisible by 3 heads");
+    assert_eq!(said([2, 5, 1, 4]).to_string(), "cross: a sequence must be n × 1 × t × width, not 2×5×1×4");
+    let grouped = trainer.evaluate([Input::f32([2, 1, 5, 8], &x)], |[x]| groups.forward(x)).expect_err("refused");
+    let words = "grouped: the number of groups must divide the channels; the input is 2×1×5×8 (n × h × w × c)";
+    assert_eq!(grouped.to_string(), words);
 }
 
 /// A label that is no class is named before a device answers NaN to it; one that is ignored is no class either.

@@ -85,6 +85,11 @@ fn sequences(add: &mut impl FnMut(&str, Graph)) {
         };
         add(&format!("attention causal {causal}"), one([2, 2, 3, 4], 54, attention));
     }
+    let masked = |g: &mut Graph, x: usize| {
+        let mask = g.constant([1, 2, 3, 4], (0..24).map(|i| if i < 8 || i % 3 == 0 { 0.0 } else { 1.0 }).collect());
+        g.push(Op::SoftmaxWhere, &[x, mask]);
+    };
+    add("softmax where", one([2, 2, 3, 4], 59, masked));
     for (shape, indices) in [([6, 1, 1, 3], vec![4, 0, 4, 2, 9, 4]), ([2, 1, 1, 3], vec![1, 1])] {
         let mut graph = Graph { labels: vec![0], indices, ..Graph::default() };
         let table = graph.parameter([5, 1, 1, 3], values(55, 15));

@@ -58,6 +58,7 @@ fn shapes_and_numbers_that_do_not_fit() {
     assert!(matches!(refused(|x| x.embedding("e", x)), Mismatch { .. }));
     assert!(matches!(refused(|x| x.where_cond(x, x.slice(2, 0, 3))), Mismatch { .. }));
     assert!(matches!(refused(|x| x.slice(3, 1, 5).where_cond(x, x)), Mismatch { .. }));
+    assert!(matches!(refused(|x| x.softmax_where(x.slice(3, 0, 2))), Mismatch { .. }));
     assert!(matches!(refused(|x| x.minimum(x.slice(0, 0, 0))), Mismatch { .. }));
     assert_eq!(refused(|x| x.slice(3, 0, 0).max_axis(3)), Shape(ShapeError::Empty));
     assert_eq!(said(|x| x.min_axis(4)), "min: 4 is not an axis; 0 is n, 1 h, 2 w, 3 c");

@@ -59,6 +59,7 @@ impl Graph {
                 Op::Softmax { causal: false } => x(0).softmax(),
                 Op::Softmax { causal: true } => x(0).causal_softmax(),
                 Op::LogSoftmax => x(0).log_softmax(),
+                Op::SoftmaxWhere => x(0).softmax_where(x(1)),
                 Op::Softplus => x(0).softplus(),
                 Op::LayerNorm => x(0).layer_norm(&node.name, 1e-5, [x(1), x(2)]),
                 Op::RmsNorm => x(0).rms_norm(&node.name, 1e-5, x(1)),

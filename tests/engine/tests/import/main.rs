@@ -3,7 +3,7 @@
 use gradscale::{
     Cpu, ImportError, Imported, Input, Method, Parameters, Shape, TorchModule, Trainer, Var,
     models::{Mlp, ResNet, SegNet},
-    nn::{BatchNorm, Conv2d, GroupNorm, Gru, Linear, Module},
+    nn::{BatchNorm, Conv1d, Conv2d, GroupNorm, Gru, Linear, Module},
     optim::Sgd,
 };
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -255,4 +255,18 @@ fn recurrent_layers_from_one_module() {
     assert!(read.shape == Shape::from([9, 6]) && read.data.iter().zip(0u8..).all(|(&x, i)| x == f32::from(i)));
     let y = trainer.evaluate([Input::f32([1, 4, 2], &[0.5; 8])], |[x]| net.forward(x)).expect("it fits");
     assert_eq!(y.shape.sizes(), [1, 1, 4, 6]);
+}
+
+/// A convolution over time has its taps last in PyTorch, and its channels last here.
+#[test]
+fn convolutions_over_time() {
+    let mut parameters = Parameters::seeded(1);
+    let _ = Conv1d::grouped(&mut parameters.at("conv"), 4, 2, 3, 2);
+    // Output 0, inputs 0 and 1 of its group, each with three taps; then output 1.
+    let bytes: Vec<u8> = (0..12u8).flat_map(|x| f32::from(x).to_le_bytes()).collect();
+    let view = TensorView::new(Dtype::F32, vec![2, 2, 3], &bytes).expect("a view");
+    let file = safetensors::serialize([("conv.weight", view)], None).expect("a file");
+    let found = parameters.import_torch(&file, |layer| Some(TorchModule::named(layer))).expect("it fits");
+    assert!(found.is_complete(), "{found}");
+    assert_eq!(first_values(parameters), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0, 6.0, 9.0, 7.0, 10.0, 8.0, 11.0]);
 }
