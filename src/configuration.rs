@@ -22,6 +22,16 @@ impl Configuration {
         self.set(name, number.map_or(Value::String(text), Value::Number));
     }
 
+    /// Returns true if there is a setting of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Removes the setting of this name.
+    pub fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+
     /// Returns the settings in which this configuration, a checkpoint's, differs from `here`, that of the trainer. If
     /// some settings have values in both, settings that only one of them has (for example the momentum of another rule)
     /// are not reported.

@@ -64,7 +64,7 @@ pub use shape::Shape;
 pub use sites::{Cause, SiteReport};
 pub use tensor::{Input, InputType, Tensor};
 pub use train::{
-    Attempt, CheckpointFile, ExponentsAfter, Gradients, Inputs, Model, Named, NonBlocking, Observation, Operands, Pass,
-    Prefetched, Program, ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer, TrainerOptions, UnusableLoss,
-    forward_sites, gradient_errors, measure_reduce_modes,
+    Attempt, CheckpointFile, EvaluationWeights, ExponentsAfter, Gradients, Inputs, Model, Named, NonBlocking,
+    Observation, Operands, Pass, Prefetched, Program, ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer,
+    TrainerOptions, UnusableLoss, forward_sites, gradient_errors, measure_reduce_modes,
 };

@@ -4,7 +4,7 @@ use super::{
     BufferId, Compiler, Context, Fixed, Launch, NodeKind, Operation, ParamTensor, Purpose, ScaleRule, StoreSpec, Value,
     cast,
 };
-use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
+use crate::{TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
@@ -33,7 +33,8 @@ impl Compiler<'_, '_> {
             match &node.work {
                 NodeKind::Input(_) => self.input(id)?,
                 NodeKind::Parameter(p) | NodeKind::Frozen(p) => {
-                    self.values[id] = Some(Value::f32(Fixed::tensor(*p, ParamTensor::Master), node.shape.len()));
+                    let [single, _] = self.parts_of_parameter(*p);
+                    self.values[id] = Some(Value::f32(Fixed::tensor(*p, single), node.shape.len()));
                 }
                 NodeKind::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
             }
@@ -60,8 +61,8 @@ impl Compiler<'_, '_> {
             if !self.halves.contains(p) {
                 self.halves.push(*p);
             }
-            let len = self.trace.nodes[node].shape.len();
-            return Ok(Value { buf: Fixed::tensor(*p, ParamTensor::Half), dtype: DType::F16, len });
+            let (len, [_, half]) = (self.trace.nodes[node].shape.len(), self.parts_of_parameter(*p));
+            return Ok(Value { buf: Fixed::tensor(*p, half), dtype: DType::F16, len });
         }
         let value = self.value(node)?;
         match (value.dtype, want) {
@@ -69,6 +70,14 @@ impl Compiler<'_, '_> {
             (DType::U8 | DType::U32, Some(Precision::Half)) => self.cast(node, DType::F16),
             (DType::U8 | DType::U32, Some(Precision::Single)) => self.cast(node, DType::F32),
             _ => Ok(value),
+        }
+    }
+
+    /// Returns the parts of a parameter that the program reads, in f32 and in half. Only weights have averages.
+    fn parts_of_parameter(&self, parameter: usize) -> [ParamTensor; 2] {
+        match self.shared.parameters[parameter].role {
+            Role::Weight => self.purpose.weights(),
+            Role::Statistics | Role::Constant => [ParamTensor::Master, ParamTensor::Half],
         }
     }
 

@@ -219,7 +219,7 @@ impl<F: FnMut(BufferId) -> BufferId, G: FnMut(StoreSpec) -> StoreSpec> MapOperan
     fn table(&mut self, (): ()) {}
 }
 
-/// Tensor of a parameter in a fixed buffer: master weights, gradient, half copy or optimizer state.
+/// Tensor of a parameter in a fixed buffer: master weights, gradient, half copy, optimizer state or average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParamTensor {
     Master,
@@ -229,14 +229,24 @@ pub(crate) enum ParamTensor {
     State1,
     State2,
     State3,
+    /// Exponential moving average of a weight.
+    Average,
+    /// Half copy of the average, for evaluations in half.
+    AverageHalf,
 }
 
 impl ParamTensor {
     /// Returns the element type of the parameter's tensor.
     pub const fn dtype(self) -> DType {
         match self {
-            Self::Half => DType::F16,
-            Self::Master | Self::Gradient | Self::State0 | Self::State1 | Self::State2 | Self::State3 => DType::F32,
+            Self::Half | Self::AverageHalf => DType::F16,
+            Self::Master
+            | Self::Gradient
+            | Self::State0
+            | Self::State1
+            | Self::State2
+            | Self::State3
+            | Self::Average => DType::F32,
         }
     }
 }
@@ -244,8 +254,8 @@ impl ParamTensor {
 /// Tensors that hold the optimizer states of a parameter.
 pub(crate) const STATES: [ParamTensor; MOST_STATES] =
     [ParamTensor::State0, ParamTensor::State1, ParamTensor::State2, ParamTensor::State3];
-/// Number of tensors of each parameter: master weights, gradient, half copy, states.
-const TENSORS: usize = 3 + MOST_STATES;
+/// Number of tensors of each parameter: master weights, gradient, half copy, states, average and its half copy.
+const TENSORS: usize = 5 + MOST_STATES;
 /// Number of common scalars: a zero, a one, the norm of all gradients, the loss.
 const COMMON: usize = 4;
 

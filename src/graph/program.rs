@@ -16,6 +16,8 @@ pub(crate) enum Purpose {
     Statistics,
     /// Evaluation: forward pass in evaluation mode, without gradients.
     Evaluate,
+    /// Evaluation with the moving averages of the weights in place of the weights.
+    EvaluateAverage,
     /// Update of weights by a custom optimizer's rule.
     Update,
 }
@@ -30,7 +32,17 @@ impl Purpose {
     pub const fn statistics(self) -> ParamTensor {
         match self {
             Self::Statistics => ParamTensor::State1,
-            Self::Train { .. } | Self::Evaluate | Self::Update => ParamTensor::Gradient,
+            Self::Train { .. } | Self::Evaluate | Self::EvaluateAverage | Self::Update => ParamTensor::Gradient,
+        }
+    }
+
+    /// Returns the parts of a weight that a program reads, in f32 and in half.
+    pub const fn weights(self) -> [ParamTensor; 2] {
+        match self {
+            Self::EvaluateAverage => [ParamTensor::Average, ParamTensor::AverageHalf],
+            Self::Train { .. } | Self::Statistics | Self::Evaluate | Self::Update => {
+                [ParamTensor::Master, ParamTensor::Half]
+            }
         }
     }
 }

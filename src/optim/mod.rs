@@ -28,12 +28,23 @@ use std::sync::Arc;
 /// Maximum number of state tensors that an update rule has for each weight.
 pub(crate) const MOST_STATES: usize = 4;
 
-/// Layout of the hyperparameters on the device: the momentum of running statistics, two constants, then the learning
-/// rate of each group, then the two bias corrections of Adam for each group.
+/// Layout of the hyperparameters on the device: the momentum of running statistics, two constants, the share of the
+/// weights' average that is kept, then the learning rate of each group, then the two bias corrections of Adam for each
+/// group.
 const KEEP: Hyperparameter = Hyperparameter(0);
 const ZERO: Hyperparameter = Hyperparameter(1);
 const MINUS_ONE: Hyperparameter = Hyperparameter(2);
-const RATES: usize = 3;
+const AVERAGE_KEPT: Hyperparameter = Hyperparameter(3);
+const RATES: usize = 4;
+
+/// Shares of exponential moving averages that stay in a step, in [0, 1).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharesKept {
+    /// Share of batch norm's running statistics.
+    pub statistics: f32,
+    /// Share of the weights' average; 0 if there is none.
+    pub average: f32,
+}
 
 /// Parameter group with its own learning rate and weight decay.
 #[derive(Clone, Debug, PartialEq)]
@@ -287,8 +298,8 @@ impl Optimizer {
     /// Computes the hyperparameters of the next step; `steps` is the number of previous steps of each group. The
     /// schedule is called once for groups with equal step counts.
     #[expect(clippy::cast_possible_truncation, reason = "rounded")]
-    pub(crate) fn hyperparameters(&self, steps: &[u64], keep: f32) -> Vec<f32> {
-        let mut hyperparameters = vec![keep, 0.0, -1.0];
+    pub(crate) fn hyperparameters(&self, steps: &[u64], kept: SharesKept) -> Vec<f32> {
+        let mut hyperparameters = vec![kept.statistics, 0.0, -1.0, kept.average];
         let mut asked: Vec<(u64, f64)> = Vec::new();
         for (group, &step) in steps.iter().enumerate() {
             let factor = asked.iter().find(|(known, _)| *known == step).map(|(_, factor)| *factor);
@@ -370,6 +381,11 @@ impl Optimizer {
     /// Returns the descriptor of the launch that updates running statistics.
     pub(crate) const fn statistics() -> Descriptor {
         Descriptor::running_statistics(KEEP)
+    }
+
+    /// Returns the descriptor of the launch that updates the weights' average.
+    pub(crate) const fn average() -> Descriptor {
+        Descriptor::running_statistics(AVERAGE_KEPT)
     }
 
     /// Returns the descriptor of the launch that replaces a value completely.

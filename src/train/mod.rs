@@ -13,7 +13,7 @@ pub use distributed::measure_reduce_modes;
 pub use execute::{Observation, Operands, Program, ProgramKind, Source, gradient_errors};
 pub use model::Model;
 pub use options::TrainerOptions;
-pub use state::{CheckpointFile, Inputs, Named, Prefetched, forward_sites};
+pub use state::{CheckpointFile, EvaluationWeights, Inputs, Named, Prefetched, forward_sites};
 pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     distributed::BatchNormScope,
     exec::Executor,
     graph::{Fixed, Operation, ParamTensor, STATES, StoreSpec, Value, cast},
-    optim::Optimizer,
+    optim::{Optimizer, SharesKept},
     parameters::Role,
     sites::Sites,
 };
@@ -135,10 +135,21 @@ struct Settings {
     momentum: f32,
     /// True if running statistics follow each call of a layer separately, as in PyTorch.
     each_call: bool,
+    /// Share of the weights' average that stays in a step, if one is kept.
+    average_kept: Option<f32>,
+    /// Weights that evaluations use.
+    evaluation_weights: EvaluationWeights,
     /// Samples over which batch norm computes its statistics.
     batch_norm_scope: BatchNormScope,
     /// Minimum detail of the statistics rows that every step collects.
     least: Detail,
+}
+
+impl Settings {
+    /// Returns the shares of moving averages that stay, with that of running statistics.
+    fn shares_kept(&self, statistics: f32) -> SharesKept {
+        SharesKept { statistics, average: self.average_kept.unwrap_or_default() }
+    }
 }
 
 /// Counters that determine the progress of a training.
@@ -198,11 +209,13 @@ impl<B: Backend> Trainer<B> {
             retain_buffers: false,
             momentum: 0.9,
             each_call: false,
+            average_kept: None,
+            evaluation_weights: EvaluationWeights::Trained,
             batch_norm_scope: BatchNormScope::Rank,
             least: Detail::Counts,
         };
         let steps = vec![0; optimizer.group_count()];
-        let hyperparameters = optimizer.hyperparameters(&steps, settings.momentum);
+        let hyperparameters = optimizer.hyperparameters(&steps, settings.shares_kept(settings.momentum));
         let exec =
             Executor::new(device, parameters.fixed(), sites.len(), hyperparameters.len()).map_err(Error::Device)?;
         let ranks = Ranks::single(parameters.all.len());

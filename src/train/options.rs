@@ -19,6 +19,7 @@ pub struct TrainerOptions {
     skip_limit: Option<u32>,
     statistics_kept: Option<f32>,
     has_statistics_of_each_call: bool,
+    average_kept: Option<f32>,
     recording: Option<bool>,
     max_programs: Option<usize>,
     max_program_bytes: Option<u64>,
@@ -56,6 +57,18 @@ impl TrainerOptions {
     #[must_use]
     pub const fn with_statistics_of_each_call(mut self) -> Self {
         self.has_statistics_of_each_call = true;
+        self
+    }
+
+    /// Keeps an exponential moving average (EMA) of each weight in f32, beginning with the weights before the first step:
+    /// average ← `share`·average + (1 − `share`)·weight, after each step that is taken and whose loss depends on the
+    /// weight. Evaluations use it on request ([`EvaluationWeights::select`](crate::EvaluationWeights::select)). Checkpoints contain it; one without it
+    /// is loaded too, and the average then begins with its weights. Set it before the first step.
+    #[must_use]
+    #[doc(alias = "EMA")]
+    #[doc(alias = "AveragedModel")]
+    pub const fn with_weight_average(mut self, share: f32) -> Self {
+        self.average_kept = Some(share);
         self
     }
 
@@ -148,6 +161,7 @@ impl<B: Backend> Trainer<B> {
             skip_limit,
             statistics_kept,
             has_statistics_of_each_call,
+            average_kept,
             recording,
             max_programs,
             max_program_bytes,
@@ -168,6 +182,7 @@ impl<B: Backend> Trainer<B> {
         let (settings, ranks) = (&mut self.settings, &mut self.ranks);
         settings.momentum = statistics_kept.unwrap_or(settings.momentum);
         settings.each_call |= has_statistics_of_each_call;
+        settings.average_kept = average_kept.or(settings.average_kept);
         settings.retain_buffers |= keeps_all;
         settings.batch_norm_scope = batch_norm_scope.unwrap_or(settings.batch_norm_scope);
         ranks.reduce_mode = reduce_mode.unwrap_or(ranks.reduce_mode);

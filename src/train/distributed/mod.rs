@@ -199,6 +199,7 @@ impl<B: Backend> Trainer<B> {
         self.settings_as_text().iter().try_for_each(|(name, text)| group.check_equal(name, text))?;
         group.check_equal("overlap", &self.ranks.overlap.to_string())?;
         group.check_equal("optimizer", if self.ranks.is_sharded { "divided" } else { "whole" })?;
+        self.allocate_average()?;
         for id in 0..self.parameters.all.len() {
             let constant = self.parameters.all[id].role == Role::Constant;
             let saved = self.saved_parts(id).into_iter().map(|(part, _)| part);

@@ -12,7 +12,7 @@ use crate::{
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{Backend, Data},
+    backend::{Backend, Data, UpdateGuard},
 };
 use pollster::block_on;
 use std::cmp::Reverse;
@@ -33,6 +33,11 @@ impl ShardMap {
             loads[rank] += len;
         }
         Self(owners)
+    }
+
+    /// Returns true if the optimizer is sharded.
+    pub fn is_sharded(&self) -> bool {
+        !self.0.is_empty()
     }
 
     /// Returns the owner of a parameter; `None` if the optimizer is not sharded.
@@ -74,7 +79,7 @@ impl<B: Backend> Trainer<B> {
 
     /// Broadcasts weights from their owners to all ranks. With devices of several kinds, running statistics too.
     pub(in crate::train) fn broadcast_updated(&mut self, gradients: &Gradients) -> Result<(), Error<B::Error>> {
-        if self.ranks.shard_map.0.is_empty() {
+        if !self.ranks.shard_map.is_sharded() {
             return Ok(());
         }
         let statistics = gradients.statistics.iter().filter(|_| self.ranks.has_mixed_devices).map(|&(id, _)| id);
@@ -99,6 +104,8 @@ impl<B: Backend> Trainer<B> {
                     .map_err(Error::Device)?;
             }
         }
+        let average = self.average_update(&gradients.contributes, UpdateGuard::default());
+        average.iter().try_for_each(|operation| self.exec.run(operation)).map_err(Error::Device)?;
         self.refresh_halves().map_err(Error::Device)
     }
 
@@ -106,7 +113,8 @@ impl<B: Backend> Trainer<B> {
     pub(in crate::train) fn gather_saved_values(
         &self, id: usize, part: ParamTensor,
     ) -> Result<Vec<f32>, Error<B::Error>> {
-        let (buf, len) = (Fixed::tensor(id, part), self.parameters.len(id));
+        let buf = if part == ParamTensor::Average { self.average_or_master(id) } else { Fixed::tensor(id, part) };
+        let len = self.parameters.len(id);
         let read = || block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device);
         let Some(owner) = self.ranks.shard_map.owner(id).filter(|_| STATES.contains(&part)) else { return read() };
         let local = if self.is_updated_here(id) { read()? } else { Vec::new() };

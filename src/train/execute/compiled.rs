@@ -79,7 +79,7 @@ impl<B: Backend> Trainer<B> {
                 self.program(&trace, Purpose::Train { later: false }, loss)?;
             }
             None => {
-                self.program(&trace, Purpose::Evaluate, "")?;
+                self.program(&trace, self.evaluation_purpose(), "")?;
             }
         }
         Ok(Program { trainer: self.generations.trainer, trace, loss: loss.map(str::to_owned) })

@@ -48,7 +48,8 @@ impl<B: Backend> Trainer<B> {
         &mut self, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
     ) -> Result<DeviceOutput, Error<B::Error>> {
         let output = &trace.nodes[trace.output];
-        let program = self.program(trace, Purpose::Evaluate, "")?;
+        let program = self.program(trace, self.evaluation_purpose(), "")?;
+        self.round_averages(program).map_err(Error::Device)?;
         self.execute(program, Some(batch), ExecutionMode::Continue).await?;
         Ok(DeviceOutput { name: output.name.clone(), value: self.exec.program(program).output, shape: output.shape })
     }
@@ -70,7 +71,8 @@ impl<B: Backend> Trainer<B> {
         &mut self, keep: f32, trace: &Arc<Trace>, batch: &Inputs<'_, N>,
     ) -> Result<(), Error<B::Error>> {
         let program = self.program(trace, Purpose::Statistics, "")?;
-        let (hyperparameters, detail) = (self.optimizer.hyperparameters(&self.steps, keep), Detail::None);
+        let (hyperparameters, detail) =
+            (self.optimizer.hyperparameters(&self.steps, self.settings.shares_kept(keep)), Detail::None);
         let (hyperparameters, detail) = (
             std::mem::replace(&mut self.hyperparameters, hyperparameters),
             std::mem::replace(&mut self.detail, detail),

@@ -60,6 +60,13 @@ impl<B: Backend> Trainer<B> {
             let weights = self.parameters.infos.iter().enumerate().filter(|(_, one)| one.role == Role::Weight);
             halves.extend(weights.map(|(id, _)| id));
         }
+        if program.purpose == Purpose::EvaluateAverage {
+            // Averages of weights have half copies of their own, which an evaluation writes.
+            let is_weight = |id: &usize| self.parameters.infos[*id].role == Role::Weight;
+            let (averages, others): (Vec<usize>, Vec<usize>) = halves.into_iter().partition(is_weight);
+            self.allocate_missing(ParamTensor::AverageHalf, averages.into_iter())?;
+            halves = others;
+        }
         if halves.iter().all(|&id| self.exec.has(Fixed::tensor(id, ParamTensor::Half))) {
             return Ok(());
         }

@@ -1,14 +1,14 @@
 //! Checkpoint of everything that a training needs to continue as if it had never stopped.
 //!
 //! Tensors are f32: `master.NAME` for every weight and running statistic, `state0.NAME`, `state1.NAME` … for the
-//! optimizer states. The rest (steps, seed, schedule, sites) is JSON.
+//! optimizer states, `average.NAME` for the moving average of a weight if there is one. The rest (steps, seed, schedule, sites) is JSON.
 
 use crate::{
     Error, Method, Scaling,
     checkpoint::{self, CheckpointError, Contents, Difference, MASTER},
     configuration::Configuration,
     distributed::BatchNormScope,
-    graph::{Fixed, ParamTensor, STATES},
+    graph::{BufferId, Fixed, ParamTensor, STATES},
     method::saved as method,
     parameters::Role,
     sites::SavedSite,
@@ -22,6 +22,11 @@ use gradscale_core::{
 use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Name prefix of the averages of weights in a checkpoint.
+const AVERAGE: &str = "average";
+/// Name of the setting with the share of the average that stays in a step.
+const AVERAGE_KEPT: &str = "average kept";
 
 #[derive(Serialize, Deserialize)]
 struct SavedTraining {
@@ -188,15 +193,23 @@ impl<B: Backend> Trainer<B> {
             checkpoint::open::<SavedTraining>(bytes).map_err(Error::Checkpoint)?;
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         let loss_scale = self.check_settings(&saved)?;
+        self.allocate_average()?;
+        let has_average = saved.settings.as_ref().is_some_and(|settings| settings.trainer.has(AVERAGE_KEPT));
         let groups = self.optimizer.group_count();
         if [saved.rates.len(), saved.groups.len()].iter().any(|&len| len != 0 && len != groups) {
             return Err(wrong("made with another optimizer: its parameter groups differ".to_owned()));
         }
         // Everything is read and checked before anything is written.
-        let (mut values, mut expected) = (Vec::new(), 0);
+        let (mut values, mut expected): (Vec<(BufferId, Vec<f32>)>, usize) = (Vec::new(), 0);
         for id in 0..self.parameters.all.len() {
             for (part, name) in self.saved_parts(id) {
                 let buf = Fixed::tensor(id, part);
+                if part == ParamTensor::Average && !has_average {
+                    // It begins with the weights, of which the last values are those of the master.
+                    let master = values.iter().rev().find(|(buf, _)| *buf == Fixed::tensor(id, ParamTensor::Master));
+                    values.extend(master.cloned().map(|(_, values)| (buf, values)));
+                    continue;
+                }
                 let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
                 let shape = self.parameters.shape(id);
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
@@ -275,13 +288,16 @@ impl<B: Backend> Trainer<B> {
         };
         let kept = STATES.into_iter().take(states).enumerate();
         let kept = kept.map(|(i, part)| (part, format!("state{i}.{}", definition.name)));
-        [(ParamTensor::Master, format!("{MASTER}.{}", definition.name))].into_iter().chain(kept).collect()
+        let has_average = self.settings.average_kept.is_some() && self.parameters.infos[id].role == Role::Weight;
+        let average = has_average.then(|| (ParamTensor::Average, format!("{AVERAGE}.{}", definition.name)));
+        let master = (ParamTensor::Master, format!("{MASTER}.{}", definition.name));
+        [master].into_iter().chain(kept).chain(average).collect()
     }
 
     /// Returns the settings of this training in the form that is saved.
     fn configured(&self) -> Settings {
-        let crate::train::Settings { policy, layers, weight_gradients, momentum, each_call, batch_norm_scope, .. } =
-            &self.settings;
+        let crate::train::Settings { policy, layers, weight_gradients, momentum, each_call, .. } = &self.settings;
+        let crate::train::Settings { average_kept, batch_norm_scope, .. } = &self.settings;
         let method = Method {
             amp: policy.clone(),
             layers: layers.clone(),
@@ -290,6 +306,9 @@ impl<B: Backend> Trainer<B> {
         };
         let mut trainer = Configuration::default();
         trainer.set_single("statistics kept", *momentum);
+        if let Some(kept) = average_kept {
+            trainer.set_single(AVERAGE_KEPT, *kept);
+        }
         if *each_call {
             trainer.set("statistics of", "each call");
         }
@@ -311,7 +330,11 @@ impl<B: Backend> Trainer<B> {
     fn check_settings(&self, saved: &SavedTraining) -> Result<Option<LossScale>, Error<B::Error>> {
         let wrong = |cause: String| Error::Checkpoint(CheckpointError::Other(cause));
         if let Some(there) = &saved.settings {
-            let here = self.configured();
+            let mut here = self.configured();
+            if !there.trainer.has(AVERAGE_KEPT) {
+                // An average that the checkpoint does not have begins with its weights.
+                here.trainer.remove(AVERAGE_KEPT);
+            }
             compared("method", &there.method, &here.method)?;
             compared("optimizer", &there.optimizer, &here.optimizer)?;
             compared("trainer", &there.trainer, &here.trainer)?;

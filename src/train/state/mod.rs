@@ -1,5 +1,6 @@
 //! State of a training, and access to it: parameters, batches, outputs and checkpoints.
 
+mod average;
 mod checkpoint;
 mod checkpoint_file;
 mod custom_optimizer;
@@ -10,6 +11,7 @@ mod outputs;
 mod parameters;
 mod prefetch;
 
+pub use average::EvaluationWeights;
 pub use checkpoint_file::CheckpointFile;
 pub use inspect::{Named, forward_sites};
 pub use prefetch::{Inputs, Prefetched};

@@ -91,7 +91,8 @@ impl<B: Backend> Trainer<B> {
         let order = &self.exec.program(program).order;
         let at_once = order.iter().any(|&slot| self.sites.at_once(slot));
         self.detail = if at_once { Detail::Moments } else { self.sites.detail(order).max(self.settings.least) };
-        let hyperparameters = self.optimizer.hyperparameters(&self.steps, self.settings.momentum);
+        let hyperparameters =
+            self.optimizer.hyperparameters(&self.steps, self.settings.shares_kept(self.settings.momentum));
         if let Some(&wrong) =
             self.optimizer.rates_of(&hyperparameters).iter().find(|rate| !(**rate >= 0.0 && rate.is_finite()))
         {

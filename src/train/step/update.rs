@@ -61,6 +61,7 @@ impl<B: Backend> Trainer<B> {
         let list = match self.updates.iter().find(|(update, _)| update.matches(gradients, &guard)) {
             Some((_, list)) => *list,
             None => {
+                self.allocate_average()?;
                 let update = Update::new(gradients, guard);
                 let operations = self.operations(&update, clips)?;
                 if self.updates.len() == MAX_UPDATE_LISTS {
@@ -124,6 +125,10 @@ impl<B: Backend> Trainer<B> {
         if self.level() == Level::O3 {
             let round = |&id: &usize| converted(id, self.parameters.len(id), ParamTensor::Half, ParamTensor::Master);
             operations.extend(weights.iter().map(round));
+        }
+        // With a sharded optimizer the averages follow when all ranks have the weights.
+        if !self.ranks.shard_map.is_sharded() {
+            operations.extend(self.average_update(&weights, update.guard.clone()));
         }
         Ok(operations)
     }

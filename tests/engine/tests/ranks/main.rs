@@ -80,6 +80,11 @@ impl Training {
         let trainer = trainer.with_options(
             TrainerOptions::new().with_recording(told.recorded).with_skip_limit(0).with_reduce_mode(told.exchange),
         );
+        // Averages of the weights, which a sharded optimizer does not divide.
+        let trainer = match told.net {
+            Net::Segnet => trainer,
+            Net::Transformer => trainer.with_options(TrainerOptions::new().with_weight_average(0.9)),
+        };
         let trainer =
             if told.sharded { trainer.with_options(TrainerOptions::new().with_sharded_optimizer()) } else { trainer };
         let trainer = trainer

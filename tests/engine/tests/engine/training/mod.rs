@@ -1,6 +1,7 @@
 //! Training steps: skipping, gradient accumulation, device calls, and optimizers.
 
 mod accumulate;
+mod average;
 mod composed;
 mod counts;
 mod optimizers;
