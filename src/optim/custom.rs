@@ -1,6 +1,6 @@
 //! Custom optimizers.
 
-use crate::Var;
+use crate::{Shape, Var};
 use gradscale_core::ops::ShapeError;
 use std::fmt;
 
@@ -43,9 +43,17 @@ pub trait CustomOptimizer: fmt::Debug + Send + Sync + 'static {
         0.0
     }
 
-    /// Returns the number of state tensors for each weight, which have its shape and start at 0; at most 4.
+    /// Returns the number of state tensors for each weight, which start at 0; at most 4.
     fn states(&self) -> usize {
         0
+    }
+
+    /// Returns the shape of state number `state` of a weight with the shape `weight`; by default it is the same. For
+    /// example, [`Adafactor`](super::Adafactor) keeps one number for each row and each column. A weight's states must
+    /// always have the same shapes.
+    fn state_shape(&self, state: usize, weight: Shape) -> Shape {
+        let _ = state;
+        weight
     }
 
     /// Checks the rule's settings. [`Trainer::new`](crate::Trainer::new) calls it, and fails with the number that is out

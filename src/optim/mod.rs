@@ -1,5 +1,6 @@
 //! Optimizers: update rules on f32 master weights, parameter groups, clipping, learning-rate schedules.
 
+mod adafactor;
 mod adagrad;
 mod custom;
 mod lamb;
@@ -10,6 +11,7 @@ mod saved;
 mod schedule;
 mod settings;
 
+pub use adafactor::Adafactor;
 pub use adagrad::Adagrad;
 pub use custom::{CustomOptimizer, UpdateInput, UpdateOutput};
 pub use lamb::Lamb;
@@ -18,7 +20,7 @@ pub use rmsprop::RmsProp;
 pub use rules::{Adam, AdamW, Sgd};
 pub use schedule::Schedule;
 
-use crate::Error;
+use crate::{Error, Shape};
 use gradscale_core::{
     backend::Hyperparameter,
     ops::{self, Optimizer as Descriptor, ShapeError},
@@ -263,6 +265,11 @@ impl Optimizer {
             OptimizerRule::Adam(_) | OptimizerRule::AdamW(_) => 2,
             OptimizerRule::Custom(rule) => rule.states(),
         }
+    }
+
+    /// Returns the shape of a state of a weight with this shape.
+    pub(crate) fn state_shape(&self, state: usize, weight: Shape) -> Shape {
+        self.custom_rule().map_or(weight, |rule| rule.state_shape(state, weight))
     }
 
     /// Returns the custom update rule; `None` for the built-in ones.

@@ -17,7 +17,7 @@ pub use state::{CheckpointFile, EvaluationWeights, Inputs, Named, Prefetched, fo
 pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{
-    Difference, Error, Layers, Method, Parameters, Scaling,
+    Difference, Error, Layers, Method, Parameters, Scaling, Shape,
     distributed::BatchNormScope,
     exec::Executor,
     graph::{Fixed, Operation, ParamTensor, STATES, StoreSpec, Value, cast},
@@ -291,7 +291,7 @@ impl<B: Backend> Trainer<B> {
         for part in STATES.into_iter().take(self.optimizer.states()) {
             self.allocate_tensors(part, &weights)?;
             for &id in &weights {
-                self.exec.clear(Fixed::tensor(id, part), self.parameters.len(id))?;
+                self.exec.clear(Fixed::tensor(id, part), self.part_shape(id, part).len())?;
             }
         }
         let fixed = self.parameters.fixed();
@@ -306,8 +306,18 @@ impl<B: Backend> Trainer<B> {
 
     /// Allocates a part of some parameters, contiguously where a device needs that to update them in one launch.
     fn allocate_tensors(&mut self, part: ParamTensor, ids: &[usize]) -> Result<(), B::Error> {
-        let all: Vec<_> = ids.iter().map(|&id| (Fixed::tensor(id, part), self.parameters.len(id))).collect();
+        let all: Vec<_> = ids.iter().map(|&id| (Fixed::tensor(id, part), self.part_shape(id, part).len())).collect();
         self.exec.allocate_together(part.dtype(), &all)
+    }
+
+    /// Returns the shape of a part of a parameter: its own, but for states of a weight whose rule chooses another.
+    fn part_shape(&self, id: usize, part: ParamTensor) -> Shape {
+        let shape = self.parameters.shape(id);
+        let state = STATES.iter().position(|&state| state == part);
+        match (state, self.parameters.infos[id].role) {
+            (Some(state), Role::Weight) => self.optimizer.state_shape(state, shape),
+            (Some(_), Role::Statistics | Role::Constant) | (None, _) => shape,
+        }
     }
 
     /// Returns the level of the autocast policy.

@@ -24,6 +24,7 @@ RULES = {
         torch.optim.RMSprop,
         dict(lr=0.0625, alpha=0.75, eps=2**-10, centered=True, momentum=0.5),
     ),
+    "Adafactor": (torch.optim.Adafactor, dict(lr=0.25, eps=(2**-20, 2**-10), weight_decay=0.125)),
     "Adagrad": (torch.optim.Adagrad, dict(lr=0.125, eps=2**-20)),
     "Adagrad initial": (torch.optim.Adagrad, dict(lr=0.125, eps=2**-20, initial_accumulator_value=0.5, weight_decay=0.25)),
 }
@@ -47,4 +48,27 @@ def rules():
         write(name, "weight", torch.stack(after))
 
 
-finish(__file__, [rules])
+def factored():
+    """Matrices, of which Adafactor keeps mean squares of rows and columns; a rate that 1/sqrt(t) limits later."""
+    torch.manual_seed(2)
+    rows, columns = 3, 4
+    first, gradients = draw(rows, columns, spread=2.0), draw(STEPS, rows, columns, spread=4.0)
+    # A row and a column that get no gradient at first.
+    gradients[:2, 0] = 0.0
+    gradients[:3, :, 1] = 0.0
+    write("given matrix", "weight", first)
+    write("given matrix", "gradients", gradients)
+    for name, settings in {
+        "Adafactor matrix": dict(lr=0.4375),
+        "Adafactor matrix decay": dict(lr=0.0625, beta2_decay=-0.5, d=1.25, weight_decay=0.25),
+    }.items():
+        weight = torch.nn.Parameter(first.clone())
+        optimizer, after = torch.optim.Adafactor([weight], eps=(2**-20, 2**-10), **settings), []
+        for gradient in gradients:
+            weight.grad = gradient.clone()
+            optimizer.step()
+            after.append(weight.detach().clone())
+        write(name, "weight", torch.stack(after))
+
+
+finish(__file__, [rules, factored])

@@ -204,7 +204,7 @@ impl<B: Backend> Trainer<B> {
             let constant = self.parameters.all[id].role == Role::Constant;
             let saved = self.saved_parts(id).into_iter().map(|(part, _)| part);
             for part in constant.then_some(ParamTensor::Master).into_iter().chain(saved) {
-                let (buf, len) = (Fixed::tensor(id, part), self.parameters.len(id));
+                let (buf, len) = (Fixed::tensor(id, part), self.part_shape(id, part).len());
                 let mut local = Vec::new();
                 if group.rank() == 0 {
                     let values = block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device)?;
@@ -212,7 +212,9 @@ impl<B: Backend> Trainer<B> {
                 }
                 let messages = group.all_gather(MessageTag::ParamInit, &local)?;
                 let values = sharded_optimizer::decode_f32s(messages.first().map_or(&[], Vec::as_slice));
-                self.parameters.check_len(id, values.len())?;
+                if values.len() != len {
+                    return Err(DistributedError::CollectiveMismatch(0).into());
+                }
                 self.exec.write(buf, Data::F32(&values)).map_err(Error::Device)?;
             }
         }

@@ -62,7 +62,8 @@ impl<B: Backend> Trainer<B> {
         let own: Vec<usize> = lens.iter().map(|&(id, _)| id).filter(|&id| owners.owner(id) == Some(rank)).collect();
         for part in STATES.into_iter().take(self.optimizer.states()) {
             let read = |&id: &usize| {
-                block_on(self.exec.read(Fixed::tensor(id, part), Precision::Single, self.parameters.len(id)))
+                let len = self.part_shape(id, part).len();
+                block_on(self.exec.read(Fixed::tensor(id, part), Precision::Single, len))
             };
             let kept = own.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(Error::Device)?;
             // All states are freed first, because a device may have allocated them as one block.
@@ -114,7 +115,7 @@ impl<B: Backend> Trainer<B> {
         &self, id: usize, part: ParamTensor,
     ) -> Result<Vec<f32>, Error<B::Error>> {
         let buf = if part == ParamTensor::Average { self.average_or_master(id) } else { Fixed::tensor(id, part) };
-        let len = self.parameters.len(id);
+        let len = self.part_shape(id, part).len();
         let read = || block_on(self.exec.read(buf, Precision::Single, len)).map_err(Error::Device);
         let Some(owner) = self.ranks.shard_map.owner(id).filter(|_| STATES.contains(&part)) else { return read() };
         let local = if self.is_updated_here(id) { read()? } else { Vec::new() };

@@ -123,11 +123,11 @@ impl<B: Backend> Trainer<B> {
     /// The device's, more than 100 MB of metadata (the limit of the file's header), or ranks whose states differ.
     pub fn save(&self, metadata: &BTreeMap<String, String>) -> Result<Vec<u8>, Error<B::Error>> {
         let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
-        for (id, definition) in self.parameters.all.iter().enumerate() {
+        for id in 0..self.parameters.all.len() {
             for (part, name) in self.saved_parts(id) {
                 let values = self.gather_saved_values(id, part)?;
                 let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                tensors.push((name, definition.shape.sizes().to_vec(), bytes));
+                tensors.push((name, self.part_shape(id, part).sizes().to_vec(), bytes));
             }
         }
         let together = self.steps.iter().all(|&steps| steps == self.counters.taken);
@@ -211,7 +211,7 @@ impl<B: Backend> Trainer<B> {
                     continue;
                 }
                 let tensor = tensors.get(&name).ok_or_else(|| wrong(format!("it has no tensor {name}")))?;
-                let shape = self.parameters.shape(id);
+                let shape = self.part_shape(id, part);
                 if tensor.dtype() != Dtype::F32 || tensor.shape() != shape.sizes() {
                     return Err(wrong(format!("{name} is {:?} in the checkpoint, but {shape} here", tensor.shape())));
                 }

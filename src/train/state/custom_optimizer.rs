@@ -46,10 +46,11 @@ impl<B: Backend> Trainer<B> {
             operations.push(Operation::Optimize { p, table: (), guard: guard.clone(), norm, parameters });
         }
         operations.extend(program.launches.iter().map(|launch| launch.operation.clone()));
-        let places = [ParamTensor::Master].into_iter().chain(STATES).map(|part| Fixed::tensor(id, part));
-        let mut parameters: Vec<ParamUpdate> = places
+        let mut parameters: Vec<ParamUpdate> = [ParamTensor::Master]
+            .into_iter()
+            .chain(STATES)
             .zip(&program.aux_outputs)
-            .map(|(place, new)| replaced(elements(len), place, new.value.buf))
+            .map(|(part, new)| replaced(new.value.elements(), Fixed::tensor(id, part), new.value.buf))
             .collect();
         let half = Fixed::tensor(id, ParamTensor::Half);
         parameters[0].half = Some(half).filter(|&half| self.exec.has(half));
@@ -70,7 +71,7 @@ impl<B: Backend> Trainer<B> {
             tape.input(inputs - 1, shape, DType::F32)
         };
         let (weight, gradient) = (input(shape), input(shape));
-        let states: Vec<_> = (0..rule.states()).map(|_| input(shape)).collect();
+        let states: Vec<_> = (0..rule.states()).map(|state| input(rule.state_shape(state, shape))).collect();
         let lr = input([1].into());
         let numbers = (0..numbers).map(|_| input([1].into())).collect();
         let (_, decay) = self.optimizer.rates(self.parameters.groups[id]);
@@ -87,10 +88,13 @@ impl<B: Backend> Trainer<B> {
         }
         let output = new.id();
         for (i, var) in [new].into_iter().chain(kept).enumerate() {
-            if var.shape() != shape {
-                return Err(tape
-                    .error()
-                    .unwrap_or_else(|| refused(format!("is {}, but the parameter is {shape}", var.shape()))));
+            let (what, expected) = match i.checked_sub(1) {
+                Some(state) => ("state", rule.state_shape(state, shape)),
+                None => ("parameter", shape),
+            };
+            if var.shape() != expected {
+                let words = || refused(format!("is {}, but the {what} is {expected}", var.shape()));
+                return Err(tape.error().unwrap_or_else(words));
             }
             let _ = var.output(&i.to_string());
         }

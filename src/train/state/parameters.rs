@@ -8,7 +8,7 @@ use crate::{
     sites::{Sites, SlotKind},
     suggestion::suggestion,
 };
-use gradscale_core::backend::Slot;
+use gradscale_core::{backend::Slot, ops::ShapeError};
 use std::{
     collections::{BTreeSet, HashSet},
     ops::Range,
@@ -43,6 +43,11 @@ impl ParameterSet {
                 "parameter {} is {}: at most 2^32 − 1 values",
                 large.name, large.shape
             )));
+        }
+        let fits = |one: &Definition, state| u32::try_from(optimizer.state_shape(state, one.shape).len()).is_ok();
+        let mut trained = parameters.all.iter().filter(|one| one.role == Role::Weight);
+        if !trained.all(|one| (0..optimizer.states()).all(|state| fits(one, state))) {
+            return Err(Error::Optimizer(ShapeError::TooLarge));
         }
         let weights = parameters.all.iter().filter(|one| one.role == Role::Weight).map(|one| one.name.as_str());
         if let Some(prefix) = optimizer.idle_prefix(weights.clone()) {

@@ -7,7 +7,7 @@ use gradscale::{
     distributed::{BatchNormScope, Group, Overlap, ReduceMode, Threads},
     models::{Decoder, DecoderSize, SegNet},
     nn::Module,
-    optim::{Adam, Optimizer, Sgd},
+    optim::{Adafactor, Adam, Optimizer, Sgd},
 };
 use std::{collections::BTreeMap, hash, hash::BuildHasher, thread};
 
@@ -41,6 +41,8 @@ struct Told {
     parts: u32,
     /// True if the optimizer is sharded.
     sharded: bool,
+    /// True if the optimizer is Adafactor, whose states have other shapes than the weights.
+    factored: bool,
 }
 
 /// Small buckets: networks are small.
@@ -54,6 +56,7 @@ const USUAL: Told = Told {
     batch_norm: BatchNormScope::Rank,
     parts: PARTS,
     sharded: false,
+    factored: false,
 };
 
 struct Training {
@@ -72,7 +75,8 @@ impl Training {
             Net::Segnet => (Built::Segnet(SegNet::new(scope, 3, 4, 4)), Sgd { momentum: 0.9, ..Sgd::new(0.05) }.into()),
             Net::Transformer => {
                 let size = DecoderSize { context: 8, width: 16, heads: 2, layers: 1, dropout: 0.1 };
-                (Built::Transformer(Decoder::new(scope, 11, size)), Adam::new(0.003).into())
+                let optimizer = if told.factored { Adafactor::new(0.01).into() } else { Adam::new(0.003).into() };
+                (Built::Transformer(Decoder::new(scope, 11, size)), optimizer)
             }
         };
         let method: Method = told.method.parse().expect("a method");
@@ -260,6 +264,16 @@ fn an_optimizer_that_is_divided_is_the_same_and_half() {
         Ok::<_, Error>(training.saved())
     }) {
         assert!(result.expect("a training") == ended.checkpoint);
+    }
+}
+
+/// States that are smaller than their weights are divided and saved in their shapes.
+#[test]
+fn states_of_other_shapes_are_divided() {
+    let told = Told { net: Net::Transformer, factored: true, parts: 4, ..USUAL };
+    let whole = run(told, Group::single_rank(), 3).expect("a training");
+    for result in world(2, move |group| run(Told { sharded: true, ..told }, group, 3)) {
+        assert!(result.expect("a training") == whole);
     }
 }
 

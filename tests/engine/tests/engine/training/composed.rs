@@ -4,9 +4,11 @@
 use super::optimizers::{FIRST, Rig, close, five, gradient};
 use crate::golden::numbers;
 use gradscale::{
-    Cpu, Method, Parameters, Trainer,
-    optim::{Adagrad, Lamb, Lion, Optimizer, RmsProp},
+    Cpu, Init, Input, Method, Parameter, Parameters, StepOutcome, Trainer,
+    optim::{Adafactor, Adagrad, Lamb, Lion, Optimizer, RmsProp},
 };
+use safetensors::SafeTensors;
+use std::collections::BTreeMap;
 
 const TABLE: &str = include_str!("../../../../golden/optimizers.txt");
 
@@ -21,15 +23,18 @@ fn values(case: &str, key: &str) -> Vec<f32> {
 fn as_pytorch() {
     let rms = RmsProp { alpha: 0.75, eps: 2f32.powi(-10), ..RmsProp::new(0.0625) };
     let adagrad = Adagrad { eps: 2f32.powi(-20), ..Adagrad::new(0.125) };
-    let all: [(&str, Optimizer); 6] = [
+    let adafactor = Adafactor { weight_decay: 0.125, ..ADAFACTOR };
+    let all: [(&str, Optimizer); 7] = [
         ("RMSprop", rms.into()),
         ("RMSprop momentum", RmsProp { momentum: 0.5, weight_decay: 0.125, ..rms }.into()),
         ("RMSprop centered", RmsProp { centered: true, ..rms }.into()),
         ("RMSprop centered momentum", RmsProp { centered: true, momentum: 0.5, ..rms }.into()),
+        ("Adafactor", Adafactor { lr: 0.25, ..adafactor }.into()),
         ("Adagrad", adagrad.into()),
         ("Adagrad initial", Adagrad { initial_sum: 0.5, weight_decay: 0.25, ..adagrad }.into()),
     ];
-    let cases = TABLE.lines().filter(|line| !line.starts_with('#') && !line.starts_with("given"));
+    let cases =
+        TABLE.lines().filter(|line| !line.starts_with('#') && !line.starts_with("given") && !line.contains("matrix"));
     let cases: Vec<&str> = cases.map(|line| line.split('\t').next().expect("a case")).collect();
     assert_eq!(cases, all.each_ref().map(|(name, _)| *name));
     let (first, gradients) = (values("given", "weight"), values("given", "gradients"));
@@ -42,6 +47,66 @@ fn as_pytorch() {
             close(&rig.read("a.w"), &right, 60.0 * 2f64.powi(-24));
         }
         assert_eq!(rig.read("a.w"), rig.read("b.w"), "{name}");
+    }
+}
+
+const ADAFACTOR: Adafactor =
+    Adafactor { lr: 0.4375, beta2_decay: -0.8, eps: [9.536_743e-7, 9.765_625e-4], clip: 1.0, weight_decay: 0.0 };
+
+/// A matrix `[3, 4]` in training, with gradients that the batch determines.
+struct Matrix {
+    trainer: Trainer<Cpu>,
+    weight: Parameter,
+}
+
+impl Matrix {
+    fn new(rule: Adafactor) -> Self {
+        let mut parameters = Parameters::seeded(0);
+        // Rows, and columns of two axes.
+        let weight = parameters.at("a").weight("w", [3, 2, 1, 2], Init::Constant(0.0));
+        let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, rule, Method::fp32());
+        Self { trainer: trainer.expect("numbers that make sense"), weight }
+    }
+
+    fn step(&mut self, gradient: &[f32]) -> StepOutcome {
+        let weight = &self.weight;
+        let batch = [Input::f32([3, 2, 1, 2], gradient)];
+        let gradients = self.trainer.backward(batch, |[g]| (g.tape().parameter(weight) * g).sum());
+        self.trainer.step(gradients.expect("the batch fits")).expect("a step")
+    }
+
+    fn saved(&self) -> Vec<u8> {
+        self.trainer.save(&BTreeMap::new()).expect("a checkpoint")
+    }
+}
+
+/// Adafactor of matrices as in PyTorch; its states are rows and columns, also in checkpoints.
+#[test]
+fn factored_states() {
+    let (first, gradients) = (values("given matrix", "weight"), values("given matrix", "gradients"));
+    let decay = Adafactor { lr: 0.0625, beta2_decay: -0.5, clip: 1.25, weight_decay: 0.25, ..ADAFACTOR };
+    for (name, rule) in [("Adafactor matrix", ADAFACTOR), ("Adafactor matrix decay", decay)] {
+        let mut matrix = Matrix::new(rule);
+        matrix.trainer.set_parameter("a.w", &first).expect("a parameter");
+        let mut middle = Vec::new();
+        for (t, (gradient, right)) in gradients.chunks(12).zip(values(name, "weight").chunks(12)).enumerate() {
+            if t == 3 {
+                middle = matrix.saved();
+                assert!(matrix.step(&[f32::NAN; 12]).skipped.is_some());
+            }
+            assert_eq!(matrix.step(gradient).skipped, None);
+            let right: Vec<f64> = right.iter().map(|&w| f64::from(w)).collect();
+            // Six steps of about twenty roundings each, and the table's own.
+            close(&matrix.trainer.parameter("a.w").expect("a parameter").data, &right, 120.0 * 2f64.powi(-24));
+        }
+        let file = SafeTensors::deserialize(&middle).expect("a file");
+        let shape = |name: &str| file.tensor(name).expect(name).shape().to_vec();
+        assert_eq!([shape("state0.a.w"), shape("state1.a.w")], [[3, 1, 1, 1], [1, 1, 1, 4]]);
+        let mut resumed = Matrix::new(rule);
+        resumed.trainer.load(&middle).expect("a checkpoint");
+        assert!(resumed.step(&[f32::NAN; 12]).skipped.is_some());
+        gradients.chunks(12).skip(3).for_each(|gradient| drop(resumed.step(gradient)));
+        assert!(resumed.saved() == matrix.saved(), "{name}");
     }
 }
 
