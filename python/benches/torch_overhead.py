@@ -1,5 +1,5 @@
-"""Seconds of a training step on this machine's CPU: f32, autocast to bfloat16 and float16, and gradscale, also by
-``torch.compile``, in one run.
+"""Seconds of a training step on this machine's CPU: f32, autocast to bfloat16 and float16, and gradscale, also with
+exponents of activations and by ``torch.compile``, in one run.
 
     python benches/torch_overhead.py [repetitions]
 
@@ -38,7 +38,7 @@ def transformer():
 
 
 MODELS = {"MLP 512-1024-1024-10, batch 128": mlp, "five convolutions, batch 16": conv, "transformer of 4 blocks, 512 tokens": transformer}
-WAYS = ("f32", "bfloat16", "float16", "gradscale", "gradscale, compiled")
+WAYS = ("f32", "bfloat16", "float16", "gradscale", "gradscale, activations too", "gradscale, compiled")
 
 
 def trainer(make, way):
@@ -47,8 +47,9 @@ def trainer(make, way):
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
     scaler = {"float16": torch.amp.GradScaler, "gradscale": GradScaler}.get(way)
     scaler = scaler and scaler("cpu")
-    gs = attach(model) if way.endswith("compiled") else None
-    forward = torch.compile(model, fullgraph=True) if gs else model
+    attached = {"gradscale, activations too": "on", "gradscale, compiled": "repeat"}.get(way)
+    gs = attach(model, forward=attached) if attached else None
+    forward = torch.compile(model, fullgraph=True) if way.endswith("compiled") else model
     if gs:
         gs.guard(optimizer)
     dtype = {"bfloat16": torch.bfloat16}.get(way, torch.float16)

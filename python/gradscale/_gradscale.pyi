@@ -197,7 +197,15 @@ class Sites:
         ("dynamic:interval=steps/20", "torch-20th")."""
     def add(self, name: str, kind: Literal["site", "forward", "parameter"] = "site", *, shared: bool = False) -> int:
         """Another site; its number. `shared`: several calls in a step store there. Sites that store in half in the forward
-        pass ("forward") and gradients of parameters ("parameter") stay at exponent 0; they can only be blamed."""
+        pass ("forward") and gradients of parameters ("parameter") stay at exponent 0 and can only be blamed; forward sites
+        decide after `scale_forward`."""
+    @property
+    def forward(self) -> Literal["off", "repeat", "on"]:
+        """What the method does with activations: `forward=` in its text, and ``"off"`` if it repeats no batch."""
+    def scale_forward(self) -> None:
+        """Lets sites of the kind "forward" decide exponents from now on: the largest up to 0 that does not overflow, and
+        with ``forward=on`` those that scale small activations up, too. Nothing changes under a loss scale. With
+        ``forward=repeat`` call it after the first overflow of an activation."""
     def mark_shared(self, index: int) -> None:
         """Marks a site at which several calls in a step store from now on."""
     def __len__(self) -> int: ...
@@ -254,8 +262,8 @@ class Sites:
         """Returns what is wrong with a dynamic loss scale after the last step, and a sentence about it: it has fallen
         below 2^-10, or flushes more than 1 % of the gradients that a larger scale would have kept. None for other
         methods."""
-    def report(self) -> list[SiteReport]:
-        """Returns a report of each site that has stored."""
+    def report(self, kind: Literal["site", "forward"] = "site") -> list[SiteReport]:
+        """Returns a report of each site of that kind that has stored."""
     def history(self, index: int) -> list[PastDecision]:
         """Returns the last eight decisions of a site, oldest first."""
     def __copy__(self) -> Sites: ...

@@ -10,7 +10,7 @@ use crate::{
 use gradscale::{
     Cause, ForwardScaling, Method, Scaling,
     gradscale_core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
-    sites::{self, Attempt, Finished, SavedSite, SlotKind},
+    sites::{self, Attempt, Finished, SavedSite, SiteReport, SlotKind},
 };
 use numpy::{PyArray1, PyReadonlyArray2};
 use pyo3::{exceptions::PyKeyError, prelude::*, types::PyDict};
@@ -49,18 +49,14 @@ fn decides_from_rows(scaling: &Scaling) -> bool {
 }
 
 fn scaling(method: &str) -> PyResult<Scaling> {
-    let scaling = method.parse::<Method>().map_err(wrong)?.scaling;
-    // The default, `repeat`, has no effect here. A method that names it wants that effect.
-    let is_supported = |forward: ForwardScaling| match forward {
-        ForwardScaling::Off => true,
-        ForwardScaling::Repeat => !method.contains("forward="),
-        ForwardScaling::On => false,
-    };
-    match &scaling {
-        Scaling::Gradient(gradient) if !is_supported(gradient.forward) => {
-            Err(wrong(format!("{method}: only the engine gives activations exponents; leave out forward")))
-        }
-        Scaling::Gradient(_) | Scaling::Loss(_) => Ok(scaling),
+    Ok(method.parse::<Method>().map_err(wrong)?.scaling)
+}
+
+/// Returns the setting of activations in a method that repeats batches; off for all others.
+fn forward_of(scaling: &Scaling) -> ForwardScaling {
+    match scaling {
+        Scaling::Gradient(gradient) if gradient.repeats() => gradient.forward,
+        Scaling::Gradient(_) | Scaling::Loss(_) => ForwardScaling::Off,
     }
 }
 
@@ -156,6 +152,21 @@ impl Sites {
         self.sites.loss_scale()
     }
 
+    /// Returns the setting of activations in the method: off, repeat or on.
+    #[getter]
+    fn forward(&self) -> &'static str {
+        match forward_of(self.sites.scaling()) {
+            ForwardScaling::Off => "off",
+            ForwardScaling::Repeat => "repeat",
+            ForwardScaling::On => "on",
+        }
+    }
+
+    /// Gives the sites of the kind `forward` exponents from now on.
+    fn scale_forward(&mut self) {
+        self.sites.give_forward_exponents(forward_of(self.sites.scaling()) == ForwardScaling::On);
+    }
+
     /// Returns true if a batch that overflows is to be retried.
     #[getter]
     fn can_repeat(&self) -> bool {
@@ -234,9 +245,15 @@ impl Sites {
         self.sites.loss_scale_warning().map(|warning| (warning.name(), warning.to_string()))
     }
 
-    /// Returns a report of each site that has stored.
-    fn report<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let entries = self.sites.reports().map(|site| {
+    /// Returns a report of each site of a kind that has stored.
+    #[pyo3(signature = (kind="site"))]
+    fn report<'py>(&self, py: Python<'py>, kind: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let reports: Vec<SiteReport<'_>> = match kind {
+            "site" => self.sites.reports().collect(),
+            "forward" => self.sites.forward_reports().collect(),
+            other => return Err(wrong(format!("{other} is not a kind of site with reports; choose site or forward"))),
+        };
+        let entries = reports.into_iter().map(|site| {
             let entry = PyDict::new(py);
             entry.set_item("name", site.name)?;
             entry.set_item("exponent", site.alpha)?;
@@ -284,6 +301,9 @@ impl Sites {
         if let Scaling::Loss(schedule) = self.sites.scaling() {
             state.set_item("loss_scale", schedule.to_words().to_vec())?;
         }
+        if self.sites.forward_active() {
+            state.set_item("forward", true)?;
+        }
         state.set_item("sites", serde_json::to_string(&self.sites.save()).map_err(wrong)?)?;
         Ok(state)
     }
@@ -301,7 +321,12 @@ impl Sites {
             None => None,
         };
         // Everything is checked before anything changes.
-        let mut sites = sites::Sites::new(scaling(&method)?).map_err(wrong)?;
+        let scaling = scaling(&method)?;
+        let raises = forward_of(&scaling) == ForwardScaling::On;
+        let mut sites = sites::Sites::new(scaling).map_err(wrong)?;
+        if state.contains("forward")? {
+            sites.give_forward_exponents(raises);
+        }
         sites.restore(schedule, &saved).map_err(wrong)?;
         let loaded = Self { sites, method, deferred };
         // Sites that exist here keep their indices.

@@ -320,7 +320,7 @@ class Mixed(nn.Module):
         ("default inside", Deep(), mean_loss(), None, "One loss scale suffices: torch's default 2^16 is inside of 2^"),
         ("default too small", Deep(), mean_loss(2.0**-40), None, "One loss scale suffices, but torch's default 2^16 is "),
         ("running too large", Deep(), mean_loss(), 2.0**40, "One loss scale suffices, but the running scale 2^40 is "),
-        ("forward", Deep(2.0**20), mean_loss(), None, "Run b in float32 (torch.autocast with enabled=False) or the model in bfloat16"),
+        ("forward", Deep(2.0**20), mean_loss(), None, "Use gradscale.torch.attach(model), whose scaling.step(closure) gives the results of b an exponent"),
         ("no window", Mixed(2.0**-45), mean_loss(), None, "Use gradscale.torch.attach(model) or bfloat16"),
         ("gradient", Deep(), lambda m, x: (0.0 * m(x)).square().sum().sqrt(), None, "Repair the loss or the batch first: the gradient of a.weight"),
         ("loss", Deep(), lambda m, x: m(x).sum() * float("inf"), None, "Repair the loss or the batch first: the loss is "),
@@ -388,7 +388,7 @@ class Float(nn.Module):
     "model, overflows, forward, words_",
     [
         (Masked(), None, "nothing overflows; ", "One loss scale suffices"),
-        (Masked(2.0**8), "attend", "attend overflows first; ", "Run attend in float32"),
+        (Masked(2.0**8), "attend", "attend overflows first; ", "Use gradscale.torch.attach(model), whose scaling.step"),
         (Float(), None, "not measured: AssertionError; ", "No loss scale can be recommended, because the window was not measured: AssertionError"),
     ],
 )

@@ -128,7 +128,7 @@ class Half(nn.Module):
         return self.inner(*inputs)
 
 
-def compare(name, n, shift, seed, compiled=False, device="cpu"):
+def compare(name, n, shift, seed, compiled=False, device="cpu", method="gs"):
     """Gradients of a module on a device, after they were compared with f64 on the CPU."""
     make, shapes, integer, half, bound = LAYERS[name]
     if name[:3] in ("RNN", "LST", "GRU") and str(device) != "cpu":
@@ -146,7 +146,7 @@ def compare(name, n, shift, seed, compiled=False, device="cpu"):
         for p in model.parameters():
             p.copy_(p.half().float())
     twin = copy.deepcopy(model).double()
-    attach(model.to(device))
+    attach(model.to(device), method)
     one = [x.to(device, copy=True).requires_grad_(not integer) for x in inputs]
     two = [x.clone().requires_grad_() if not integer else x for x in (x.double() if not integer else x for x in inputs)]
     run = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model

@@ -40,8 +40,20 @@ impl Sites {
             self.forward = gradient.forward;
         }
         if self.forward == ForwardScaling::On {
+            self.raises_forward = true;
             self.activate_forward();
         }
+    }
+
+    /// Gives forward stores exponents from now on, whatever the method says: for a runtime that itself decides when. Each
+    /// slot of [`SlotKind::Forward`] becomes a site, whose [`Sites::exponent`] the caller must store and read with. With
+    /// `raises`, small activations are scaled up too. Does nothing for a method with a loss scale.
+    ///
+    /// An overflow that shows in no gradient ends a step as [`Finished::Stepped`](super::Finished::Stepped) then, because
+    /// such a runtime may have applied its update already.
+    pub fn give_forward_exponents(&mut self, raises: bool) {
+        self.raises_forward = raises;
+        self.activate_forward();
     }
 
     /// Returns true if forward stores are sites, with exponents of their own.

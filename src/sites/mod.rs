@@ -150,6 +150,8 @@ pub struct Sites {
     forward: ForwardScaling,
     /// True if forward stores are sites.
     forward_active: bool,
+    /// True if sites of forward stores also scale small values up.
+    raises_forward: bool,
     /// Slots with derived exponents, in the order of their creation, so that each follows those it reads.
     derived: Vec<(Slot, Derivation)>,
     /// Decisions of cast sites since the last attempt ended.
@@ -172,7 +174,7 @@ impl Sites {
         }
         let (entries, exponents, derived, decided, settled) = Default::default();
         let (index, moved, loss_scale_before) = (HashMap::new(), false, 0);
-        let (forward, forward_active) = (ForwardScaling::Off, false);
+        let (forward, forward_active, raises_forward) = (ForwardScaling::Off, false, false);
         let mut sites = Self {
             entries,
             index,
@@ -180,6 +182,7 @@ impl Sites {
             scaling,
             forward,
             forward_active,
+            raises_forward,
             derived,
             decided,
             settled,
@@ -259,9 +262,7 @@ impl Sites {
         let Scaling::Gradient(gradient) = &self.scaling else { return None };
         match kind {
             SlotKind::Site => Site::new(gradient.site).ok(),
-            SlotKind::Forward if self.forward_active => {
-                Site::forward(gradient.site, self.forward == ForwardScaling::On).ok()
-            }
+            SlotKind::Forward if self.forward_active => Site::forward(gradient.site, self.raises_forward).ok(),
             SlotKind::Forward | SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => None,
         }
     }

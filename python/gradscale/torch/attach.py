@@ -165,7 +165,7 @@ class Scaled(Forward):
                 out = self.run(*args, **kwargs)
         else:
             with torch.autocast(self.device_type(), dtype=self.dtype):
-                out = self.run(*args, **kwargs)
+                out = self.scaling._run_forward(self.module, self.run, *args, **kwargs)
         if compiling:
             leaves = compiled.leaves(self.module, tree_leaves((args, kwargs)))
             return tree_map(lambda x: self._result(x, leaves), out)

@@ -623,8 +623,8 @@ def _recommended(found):
         return f"Repair the loss or the batch first: the gradient of {broken} is not finite in float32 either, so no scale helps."
     if found.overflows_forward is not None:
         return (
-            f"Run {found.overflows_forward} in float32 (torch.autocast with enabled=False) or the model in bfloat16, because its results"
-            " overflow FP16 in the forward pass, which no loss scale changes."
+            f"Use gradscale.torch.attach(model), whose scaling.step(closure) gives the results of {found.overflows_forward} an exponent, or"
+            " bfloat16: they overflow FP16 in the forward pass, which no loss scale changes."
         )
     if found.window is None:
         return f"No loss scale can be recommended, because the window was not measured: {found.window_error}."

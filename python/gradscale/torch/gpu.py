@@ -18,7 +18,7 @@ import contextlib
 
 import torch
 
-from . import scaled
+from . import activations, scaled
 
 HALF = torch.float16
 #: Sum over dimensions, which reads halves and returns f32 by itself.
@@ -37,12 +37,14 @@ _PRODUCTS = _products()
 
 
 def multiply(function, args):
-    """Returns a matrix product of halves in f32, at the exponent of its gradient; None if the general way has to compute it."""
+    """Returns a matrix product of halves in f32, at the sum of the exponents of its operands; None if the general way has to compute it."""
+    return multiply_halves(function, *(x._data if isinstance(x, scaled.ScaledTensor) else activations.to_halves(x) for x in args))
+
+
+def multiply_halves(function, left, right):
+    """Returns a matrix product of plain halves in f32; None for another operator or type."""
     product = _PRODUCTS.get(function)
-    if product is None:
-        return None
-    left, right = (x._data if isinstance(x, scaled.ScaledTensor) else x for x in args)
-    if left.dtype != HALF or right.dtype != HALF:
+    if product is None or left.dtype != HALF or right.dtype != HALF:
         return None
     return product(left, right, torch.float32)
 

@@ -51,6 +51,11 @@ _RECURRENT = re.compile(r"(?:^|\.)(?:weight|bias)_(?:ih|hh|hr)_l\d+(?:_reverse)?
 _INSIDE_RECURRENT = frozenset("tanh relu sigmoid mul add sub rsub unsafe_split rnn".split())
 
 
+def common_name(operator: str) -> str:
+    """Returns the name that sites use for an operator on all devices."""
+    return _COMMON.get(operator.lstrip("_"), operator.lstrip("_"))
+
+
 def short(node) -> str:
     """Returns an operator's name, the same on all devices: ``native_layer_norm`` for ``NativeLayerNormBackward0``."""
     name = _SUFFIX.sub("", node.name()).replace("Legit", "")
@@ -136,6 +141,10 @@ class Names:
         self._parts.clear()
         self._read = (None, 0)
         self.first, self.suffix = None, ""
+
+    def nodes(self):
+        """Returns all nodes that have been named in this backward pass."""
+        return list(self._known)
 
     def site(self, node):
         """Returns the name of the site at which `node` rounds its incoming gradient, and the number of its calls in

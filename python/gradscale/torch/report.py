@@ -20,6 +20,9 @@ class Report:
     subnormal, log2 of the largest value, number of overflows, and the constraint that limits the exponent. `non_finite`
     counts, for each site where values were not finite first, how often that was an overflow, which another exponent
     cures, and how often ±∞ or NaN arrived there from the forward pass.
+
+    `activations` is a list of the same dictionaries for results of the forward pass, which is empty until one of them has
+    overflowed, and `without_exponents` are the operators whose results have none, because they exist only for halves.
     """
 
     def __init__(self, scaling: GradientScaling) -> None:
@@ -30,20 +33,19 @@ class Report:
         self.outcome: _gradscale.Outcome | None = scaling.outcome
         self.non_finite: dict[str, dict[str, int]] = {name: dict(kinds) for name, kinds in scaling._blamed.items()}
         self.sites: list[_gradscale.SiteReport] = scaling.sites.report()
+        self.activations: list[_gradscale.SiteReport] = scaling.sites.report("forward")
+        self.without_exponents: list[str] = sorted(scaling._without_exponents)
+        self._forward = scaling._describe_forward()
 
     def __str__(self) -> str:
         lines = [
             f"{self.method}: {len(self.sites)} sites, {self.steps} steps, {self.repeats} repeats, {self.skipped} skipped",
-            f"{'site':40} {'scale':>8} {'flushed':>9} {'subnormal':>9} {'largest':>9} {'overflows':>9}  limited by",
+            *_table("site", self.sites),
         ]
-        for site in self.sites:
-            name = site["name"] if len(site["name"]) <= 40 else "…" + site["name"][-39:]
-            largest = site["log2_amax"]
-            largest = "-" if largest is None or not math.isfinite(largest) else f"2^{largest:.1f}"
-            lines.append(
-                f"{name:40} {'2^' + str(site['exponent']):>8} {_share(site['flushed']):>9} {_share(site['subnormal']):>9}"
-                f" {largest:>9} {site['overflows']:>9}  {site['limited_by'] or '-'}"
-            )
+        if self.activations:
+            lines += [self._forward, *_table("activation", self.activations)]
+        if self.without_exponents:
+            lines.append(f"without exponents, because they exist only in half: {', '.join(self.without_exponents)}")
         for name, kinds in self.non_finite.items():
             lines.append(f"not finite first at {name}: " + ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count))
         return "\n".join(lines)
@@ -68,6 +70,19 @@ class Report:
                     writer.add_scalar(f"{key}/{name}", site[key], step)
         for key in ("steps", "repeats", "skipped"):
             writer.add_scalar(f"gradscale/{key}", getattr(self, key), step)
+
+
+def _table(title, sites):
+    """Returns the lines of a table of sites, with a heading."""
+    yield f"{title:40} {'scale':>8} {'flushed':>9} {'subnormal':>9} {'largest':>9} {'overflows':>9}  limited by"
+    for site in sites:
+        name = site["name"] if len(site["name"]) <= 40 else "…" + site["name"][-39:]
+        largest = site["log2_amax"]
+        largest = "-" if largest is None or not math.isfinite(largest) else f"2^{largest:.1f}"
+        yield (
+            f"{name:40} {'2^' + str(site['exponent']):>8} {_share(site['flushed']):>9} {_share(site['subnormal']):>9}"
+            f" {largest:>9} {site['overflows']:>9}  {site['limited_by'] or '-'}"
+        )
 
 
 def _share(value):

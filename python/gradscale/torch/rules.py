@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from . import fused, gpu, graph, operands, scaled
+from . import activations, fused, gpu, graph, operands, scaled
 
 HALF = torch.float16
 #: Types that are converted to f32 here.
@@ -117,6 +117,9 @@ def dispatch(function, args, kwargs):
     if name in _INSTEAD:
         function, order = _INSTEAD[name]
         args = order(args)
+    elif name == "threshold_backward" and args[2] == 0:
+        # Which values are above 0 is the same at any exponent.
+        args = [args[0], activations.to_halves(args[1]), *args[2:]]
     elif name in _BIASED:
         args = [*args[:4], _strided_like(args[4]), *args[5:]]
     gradients = _gradients(args)
@@ -158,7 +161,10 @@ def dispatch(function, args, kwargs):
         out = gpu.multiply(function, args)
         if out is not None:
             origin = operands.operands_of(name, args, gradients) if scaling._uses_operands else None
-            return _from(origin, scaled.ScaledTensor(out, first.exponent, scaling, _dtype_of(gradients)))
+            exponent = first.exponent
+            for other in filter(activations.is_activation, args):
+                exponent = exponent + other.exponent
+            return _from(origin, scaled.ScaledTensor(out, exponent, scaling, _dtype_of(gradients)))
     if name == "sum" and first.device.type in gpu.DEVICE_TYPES and first._data.dtype == HALF and function is gpu.SUM and not kwargs:
         origin = operands.Cast() if scaling._uses_operands else None
         out = function(first._data, *args[1:], dtype=torch.float32)

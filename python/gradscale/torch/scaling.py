@@ -13,6 +13,7 @@ import torch
 
 from .. import _gradscale
 from . import compiled, fused, graph, ranks
+from .forward_exponents import ForwardExponents, method_with
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
@@ -58,19 +59,26 @@ def _was_unscaled(key):
     return _unscaled[0] == torch._C._current_graph_task_id() and key in _unscaled[1]
 
 
-class GradientScaling(Steps):
+class GradientScaling(Steps, ForwardExponents):
     """Scales of all gradients of a training, decided by the rules of gradscale.
 
     `method` is a method's text: ``"gs"``, or for example ``"gs:exact,gamma=1e-4"``. With `deferred`, rows are read a step
     after they were made, so that the host never waits for the device: the default on all devices but the CPU.
     After `max_consecutive_skips` steps in a row that were skipped, training stops with an error; 0 never stops.
+
+    `forward`: what happens to activations of an attached model. ``"repeat"``, the default of ``"gs"``, gives them exponents
+    after the first overflow of one; ``"on"`` from the beginning, so that small ones are scaled too; ``"off"`` never.
     """
 
-    def __init__(self, method: str = "gs", *, deferred: bool | None = None, max_consecutive_skips: int = 50) -> None:
+    def __init__(
+        self, method: str = "gs", *, forward: str | None = None, deferred: bool | None = None, max_consecutive_skips: int = 50
+    ) -> None:
+        method = method_with(method, forward)
         #: True if decisions need the operands of a gradient, besides its values.
         self._uses_operands = self._check(method, deferred)
         self._rule = _gradscale.Rule(method) if self._uses_operands else None
         self.method: str = method
+        self._set_forward()
         self._epoch = 0
         self._stores = None
         self._names = graph.Names(self._label, self._track)
@@ -88,6 +96,8 @@ class GradientScaling(Steps):
         self._called, self._compiled = set(), False
         # In an attempt of `step`: a flag on the device, set if an incoming gradient was not finite.
         self._born = None
+        # Likewise for each result of the model: a flag that is set if it was finite.
+        self._results = []
         self._blamed = {}
         # By parameter id: a weak reference with the parameter's label or hook.
         self._labels, self._hooks, self._live_hooks = {}, {}, 64
@@ -135,6 +145,8 @@ class GradientScaling(Steps):
         self._stores = (Host if device.type == "cpu" and not self._deferred else Device)(device)
         self._deferred = self._stores.late and not self._uses_operands
         self._sites = _gradscale.Sites(self.method, deferred=self._deferred)
+        if self._scales_forward:
+            self._sites.scale_forward()
         self._refresh()
 
     def _refresh(self):
@@ -145,10 +157,12 @@ class GradientScaling(Steps):
         self._stores.upload(self._sites.exponents, self._details)
         self._decides_in_step = self._sites.decides_in_step.tolist()
 
-    def _slot(self, name, calls):
+    def _slot(self, name, calls, kind="site"):
         slot = self._slots.get(name)
         if slot is None:
-            slot = self._slots[name] = self._sites.add(name, shared=calls > 1)
+            slot = self._slots[name] = self._sites.add(name, kind, shared=calls > 1)
+            if kind == "forward":
+                self._forward_slots.append(slot)
             # Levels of detail of existing sites do not change in this step.
             self._details = np.append(self._details, self._sites.details[slot] if self._trace is None else FULL)
             self._decides_in_step.append(bool(self._sites.decides_in_step[slot]))
@@ -263,14 +277,18 @@ class GradientScaling(Steps):
 
     def _enter(self, x, dtype):
         """Returns `x` in another type, as the boundary at which the backward pass begins to scale gradients."""
-        if self._born is not None and x.dim() == 0:
-            self._born.append(x.detach().isnan())
+        if self._born is not None:
+            self._results.append(x.detach().isfinite().all())
+            if x.dim() == 0:
+                self._born.append(x.detach().isnan())
         return Enter.apply(x, self, dtype)
 
     def _begin_here(self, gradient):
         """Begins a backward pass, or one of its parts."""
         began = self._begin(gradient)
         self._names.look(torch._C._current_autograd_node())
+        if began:
+            self._follow_checkpoints()
         if began and self._names.first is not None:
             # A graph that was gone through in this step already belongs to another loss, whose gradients are of another size.
             visit = self._passes[self._names.first] = self._passes.get(self._names.first, 0) + 1

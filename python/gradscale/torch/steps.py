@@ -11,6 +11,7 @@ import torch
 
 from .. import _gradscale
 from . import graph, ranks
+from .stores import EXPONENT
 
 
 _Loss = TypeVar("_Loss")
@@ -234,7 +235,7 @@ class Steps:
         device = next((p.device for one, _ in pairs for group in one.param_groups for p in group["params"]), "cpu")
         before = self._before()
         while True:
-            self._born = []
+            self._born, self._results = [], []
             try:
                 loss = closure()
             finally:
@@ -261,10 +262,15 @@ class Steps:
         """Decides from the rows of an attempt, and returns whether it is repeated. Values that were not finite
         before anything was scaled cannot be cured by a scale."""
         repeatable, failed = True, self._failed
-        if any(map(bool, born)):
+        rows, found = self._stores.read(flight[0])
+        arrived = any(map(bool, born))
+        # What is not finite in a loss of finite results has come about outside of the model.
+        outside = arrived and all(map(bool, self._results))
+        suspected = not outside and self._suspects_activations(rows, found, flight[1])
+        if arrived and not self._activation_overflowed(rows, flight[1]):
             failed = None
         if ranks.several():
-            ours = self._alone(flight, failed)
+            ours = ranks.REPEAT if suspected else self._alone(flight, failed)
             repeatable = ranks.agreed(ours, device) or ours == ranks.FINITE
             if not repeatable:
                 failed = None
@@ -273,6 +279,12 @@ class Steps:
                 self.repeats += 1
                 self._record("repeat", *flight[:2])
                 return True
+        if suspected and repeatable:
+            # With exponents for activations this batch shows whether one of them has overflowed.
+            self._begin_forward()
+            self.repeats += 1
+            self._record("repeat", *flight[:2], activation=("(forward pass)", 0))
+            return True
         self.outcome = self._finish(flight, repeatable, failed)
         return self.outcome.kind == "repeat"
 
@@ -288,10 +300,16 @@ class Steps:
             return ranks.REPEAT
         return ranks.ELSEWHERE if outcome.site_name is None else ranks.LOST
 
-    def _record(self, kind, seen, order):
-        if self._trace is not None:
-            rows, _ = self._stores.read(seen)
-            self._trace.write(self.steps + self.skipped + 1, kind, self._sites, rows, order)
+    def _record(self, kind, seen, order, activation=None):
+        """Writes an attempt to the trace. Activations have no rows there, but the one that overflowed first is named."""
+        if self._trace is None:
+            return
+        rows, _ = self._stores.read(seen)
+        if activation is None and kind == "repeat" and self._activation_overflowed(rows, order):
+            slot, _ = self._first_non_finite(rows, order)
+            activation = self._sites.names[slot], int(rows[slot, EXPONENT].view(np.int32))
+        gradients = [slot for slot in order if slot not in self._forward_slots]
+        self._trace.write(self.steps + self.skipped + 1, kind, self._sites, rows, gradients, activation)
 
     def _original(self, optimizer):
         return next((step for known, step in self._optimizers if known is optimizer), optimizer.step)
@@ -329,6 +347,7 @@ class Steps:
         self._order, self._stored = [], set()
         self._micro, self._task, self._found, self._passes = 0, None, None, {}
         self._guarded.clear()
+        self._may_run_again = False
         self._epoch += 1
         self._names.clear()
 
@@ -347,8 +366,13 @@ class Steps:
         new = len(self._sites) - len(rows)
         if new:
             rows = np.concatenate([rows, np.zeros((new, rows.shape[1]), np.uint32)])
+        suspected = not repeatable and self._suspects_activations(rows, found, order)
         outcome = self._sites.finish(rows, found, order=order, repeatable=repeatable, failed_attempts=failed, micro_batches=micro)
         self._record(outcome.kind, seen, order)
+        if suspected:
+            self._begin_forward()
+        else:
+            self._end_forward_step(outcome, rows)
         if not outcome.stepped and self._compiled and not self.steps and self._avx512():
             self._warn(
                 "no step of the compiled model was finite. If steps are finite without torch.compile, the cause is Inductor of torch 2.15,"
@@ -393,6 +417,13 @@ class Steps:
         if self._sites is not None:
             state["sites"] = dict(self._sites.state_dict())
             state["shared"] = sorted(self._shared)
+        if self._forward_slots:
+            state["forward"] = {
+                "slots": list(self._forward_slots),
+                "scales": self._scales_forward,
+                "unneeded": self._unneeded,
+                "needed": self._needed,
+            }
         if self._flight is not None:
             seen, order, micro = self._flight
             rows, found = self._stores.read(seen)
@@ -413,15 +444,18 @@ class Steps:
         if "sites" not in state:
             self._sites = self._stores = None
             self._slots, self._shared = {}, set()
+            self._load_forward(None)
             return
         if self._sites is None:
             # The device of gradients is known only at the first one.
             self._loaded = state
+            self._load_forward(state.get("forward"))
             return
         self._sites.load_state_dict(state["sites"])
         self._slots = {name: slot for slot, name in enumerate(self._sites.names)}
         self._shared = set(state["shared"])
         self._deferred = self._sites.deferred
+        self._load_forward(state.get("forward"))
         if "flight" in state:
             flight = state["flight"]
             rows = np.frombuffer(flight["rows"], np.uint32).reshape(len(self._sites), -1)

@@ -14,8 +14,8 @@ from . import ops
 
 #: Details of a row: nothing, counts, histogram, sums.
 NONE, COUNTS, FULL, MOMENTS = 0, 1, 2, 3
-#: Offset of the exponent in a row.
-EXPONENT = 280
+#: Offsets of the largest finite magnitude and of the exponent in a row.
+AMAX, EXPONENT = 14, 280
 
 
 def factors(k: int):

@@ -20,8 +20,9 @@ class Trace:
         # An existing file is not overwritten.
         self._file = open(path, "x", encoding="utf-8")
 
-    def write(self, iteration, kind, sites, rows, order):
-        """Appends an attempt: the rows of the sites that stored in it, in that order, and their decisions."""
+    def write(self, iteration, kind, sites, rows, order, activation=None):
+        """Appends an attempt: the rows of the gradients that were stored in it, in that order, and their sites' decisions.
+        `activation`: name and exponent of the store of the forward pass that made it fail, if one did."""
         if self._under_way:
             self._under_way -= 1
             return
@@ -35,6 +36,8 @@ class Trace:
         line = {"iteration": iteration, "skipped": kind == "skipped", "sites": seen}
         if kind == "repeat":
             line["repeated"] = True
+        if activation is not None:
+            line["activation"] = dict(zip(("site", "exponent"), activation))
         if self.method is not None:
             line["method"], self.method = self.method, None
         self._file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
