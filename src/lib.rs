@@ -58,7 +58,7 @@ pub use method::{
 };
 #[cfg(feature = "onnx")]
 pub use onnx::onnx_metadata;
-pub use ops::{AnchorTruth, AttentionMask, CrossEntropy, MultiBox, RegionTruth};
+pub use ops::{AnchorTruth, AttentionMask, CrossEntropy, CustomGradient, CustomOperator, MultiBox, RegionTruth};
 pub use parameters::{Fan, Init, LoadError, Parameter, Parameters, Scope};
 pub use shape::Shape;
 pub use sites::{Cause, SiteReport};

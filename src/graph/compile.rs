@@ -93,6 +93,11 @@ pub(crate) fn compile(
             *precision = precision.map(|_| Precision::Single);
         }
     }
+    for id in trace.gradient_nodes.iter().cloned().flatten() {
+        if trace.nodes[id].operator().is_some() {
+            precision[id] = precision[id].map(|_| Precision::Single);
+        }
+    }
     let count = trace.nodes.len();
     let prefix = shared.prefix.to_owned();
     let mut compiler = Compiler {

@@ -356,6 +356,20 @@ impl Context<'_, '_, '_> {
         !self.compiler.shared.single_gradients && operand.is_some_and(is_half)
     }
 
+    /// Emits the backward pass of a custom operator, which is recorded as nodes: `given` is that of the gradient that it
+    /// receives, `wanted` are those of the gradients that it returns. All are f32 and have no exponent.
+    pub fn evaluate_gradient(
+        &mut self, given: usize, dy: Gradient, wanted: &[usize],
+    ) -> Result<Vec<Gradient>, TraceError> {
+        let y = self.new_buffer(DType::F32, dy.value.len);
+        let unscaled = StoreSpec { y, from: dy.slot, to: Slot::ONE, detail: Detail::None, add: false };
+        self.emit(cast(dy.value.buf, unscaled));
+        self.compiler.values[given] = Some(y);
+        let values = self.compiler.evaluate(wanted)?;
+        let unscaled = |value| Gradient { value: self.compiler.true_value(value), slot: Slot::ONE };
+        Ok(values.into_iter().map(unscaled).collect())
+    }
+
     /// Returns the first gradient of input `i` that one of its consumers has computed.
     pub fn peek_grad(&self, i: usize) -> Option<Gradient> {
         self.compiler.gradients[self.node.inputs[i]].first().copied()

@@ -26,21 +26,46 @@ impl Compiler<'_, '_> {
                 self.values[id] = Some(value);
             }
         }
-        for (id, node) in trace.nodes.iter().enumerate() {
+        for id in 0..trace.nodes.len() {
             if !self.live[id] {
                 continue;
             }
-            match &node.work {
-                NodeKind::Input(_) => self.input(id)?,
-                NodeKind::Parameter(p) | NodeKind::Frozen(p) => {
-                    let [single, _] = self.parts_of_parameter(*p);
-                    self.values[id] = Some(Value::f32(Fixed::tensor(*p, single), node.shape.len()));
-                }
-                NodeKind::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
-            }
+            self.node(id)?;
             self.origins.resize(self.launches.len(), (id, false));
         }
         Ok(inputs)
+    }
+
+    /// Returns the values of nodes, and emits those of them that no launch has computed, with all that they depend on.
+    pub(super) fn evaluate(&mut self, wanted: &[usize]) -> Result<Vec<Value>, TraceError> {
+        let trace = self.trace;
+        let (mut missing, mut open) = (Vec::new(), wanted.to_vec());
+        while let Some(id) = open.pop() {
+            if self.values[id].is_none() && !missing.contains(&id) {
+                missing.push(id);
+                open.extend(&trace.nodes[id].inputs);
+            }
+        }
+        // A node comes after those that it reads.
+        missing.sort_unstable();
+        for id in missing {
+            self.node(id)?;
+        }
+        wanted.iter().map(|&id| self.value(id)).collect()
+    }
+
+    /// Emits the forward launches of one node.
+    fn node(&mut self, id: usize) -> Result<(), TraceError> {
+        let node = &self.trace.nodes[id];
+        match &node.work {
+            NodeKind::Input(_) => self.input(id)?,
+            NodeKind::Parameter(p) | NodeKind::Frozen(p) => {
+                let [single, _] = self.parts_of_parameter(*p);
+                self.values[id] = Some(Value::f32(Fixed::tensor(*p, single), node.shape.len()));
+            }
+            NodeKind::Operator(operator) => operator.forward(&mut Context::new(self, id, node))?,
+        }
+        Ok(())
     }
 
     /// Emits the cast of an input to half, under O2 and O3.

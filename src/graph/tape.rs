@@ -16,6 +16,7 @@ use gradscale_core::{
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    ops::Range,
     sync::Arc,
 };
 
@@ -83,6 +84,8 @@ pub(crate) struct Trace {
     pub output: usize,
     /// Named values besides the output that can be read when the program has run.
     pub aux_outputs: Vec<(String, usize)>,
+    /// Nodes of the backward passes of custom operators, which run in f32 and only there.
+    pub gradient_nodes: Vec<Range<usize>>,
 }
 
 impl Trace {
@@ -224,6 +227,15 @@ impl Tape {
         }
         let work = NodeKind::Operator(Arc::new(operator));
         Var { tape: self, id: self.push(Node { name, op, work, inputs: Vec::new(), shape }) }
+    }
+
+    /// Records the backward pass of a custom operator.
+    pub(crate) fn record_gradient<T>(&self, backward: impl FnOnce() -> T) -> T {
+        let start = self.len();
+        let result = backward();
+        let end = self.len();
+        self.trace.borrow_mut().gradient_nodes.push(start..end);
+        result
     }
 
     pub(crate) fn input(&self, index: usize, shape: Shape, dtype: DType) -> Var<'_> {

@@ -7,6 +7,7 @@ mod conv;
 mod cross_entropy;
 mod ctc;
 mod cumsum;
+mod custom;
 mod embedding;
 mod expand;
 mod extremum;
@@ -37,6 +38,7 @@ mod unary;
 mod where_cond;
 
 pub use cross_entropy::CrossEntropy;
+pub use custom::{CustomGradient, CustomOperator};
 pub use matmul::AttentionMask;
 pub use multibox::MultiBox;
 pub use region::{AnchorTruth, RegionTruth};

@@ -237,6 +237,8 @@ ops! {
     OneHot "one_hot" Infer None TrueValues,
     /// Operator `argmax`: index of the maximum.
     ArgMax "argmax" Infer None TrueValues,
+    /// Operator `custom`: operator of a user, with a gradient of its own.
+    Custom "custom" Infer Cast Homogeneous,
     /// Operator `cast`: change of precision.
     Cast "cast" Infer Cast Homogeneous,
 }

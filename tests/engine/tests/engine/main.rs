@@ -5,6 +5,7 @@
 mod bound;
 mod choices;
 mod corners;
+mod custom;
 mod f64;
 mod f64_more;
 mod forward;
