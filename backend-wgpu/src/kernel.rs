@@ -1,7 +1,7 @@
 //! Table of the kernels, and how the WGSL text of each is assembled from files.
 //!
 //! A kernel's text is [`prelude`] (core's numbers as constants, grid.wgsl and vec8.wgsl), the functions of its tensors, the files that
-//! it includes in order, `operand.wgsl` once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes
+//! it includes in order, the function of an elementwise kernel, `operand.wgsl` once for each operand with its name in it (`operand` becomes `x`, `OPERAND` becomes
 //! `X`, its binding 5, 6, … in order), and its own file. There is no other preprocessing: every file is plain WGSL.
 //!
 //! An operand's type is a constant, so that a kernel has a variant for each type of each operand. Where that would be many
@@ -9,6 +9,7 @@
 
 use crate::conversions::{Conversions, Decoding, Encoding};
 use core::fmt::Write;
+use function::FunctionText;
 use gradscale_core::{backend::ABI, scale};
 use std::collections::HashMap;
 use tensor::Tensor;
@@ -166,6 +167,8 @@ pub(crate) struct TextOptions {
     pub windows: u32,
     pub subgroups: bool,
     pub conversions: Conversions,
+    /// Function of an elementwise kernel.
+    pub function: Option<FunctionText>,
 }
 
 impl Conversions {
@@ -200,7 +203,7 @@ impl Kernel {
 
     /// Returns the whole WGSL text of the kernel.
     pub fn text(&self, options: TextOptions) -> String {
-        let TextOptions { windows, subgroups, conversions } = options;
+        let TextOptions { windows, subgroups, conversions, function } = options;
         // Directives that enable extensions must come first.
         let enables: String = self.source.split_inclusive('\n').take_while(|line| line.starts_with("enable")).collect();
         let source = &self.source[enables.len()..];
@@ -219,6 +222,9 @@ impl Kernel {
             if include == STORE {
                 text += MERGE[usize::from(subgroups)];
             }
+            if include == FUNCTION {
+                function.iter().flat_map(|function| function.parts).for_each(|part| text += part);
+            }
         }
         self.operands.iter().for_each(|operand| text += &operand.text());
         text + source
@@ -232,18 +238,29 @@ impl Kernel {
     }
 }
 
+pub(crate) mod function;
 #[cfg(all(test, target_os = "linux"))]
 mod instructions;
 pub(crate) mod tensor;
 #[cfg(test)]
 mod tests;
 
-/// Key of a compiled pipeline: a kernel's name, windows of its tensors, and names and values of its constants.
-type Variant = (&'static str, u32, Vec<(&'static str, u32)>);
+/// Key of a compiled module: the properties of a launch that its text depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ModuleKey {
+    pub kernel: &'static str,
+    /// Name of the function of an elementwise kernel.
+    pub function: Option<&'static str>,
+    /// Number of windows for each tensor.
+    pub windows: u32,
+}
 
-/// Cache of compiled kernels, by name and by the values of their constants.
+/// Names and values of a pipeline's constants.
+pub(crate) type Constants = Vec<(&'static str, u32)>;
+
+/// Cache of compiled kernels, by what their text depends on and by the values of their constants.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
-    pub modules: HashMap<(&'static str, u32), wgpu::ShaderModule>,
-    pub pipelines: HashMap<Variant, wgpu::ComputePipeline>,
+    pub modules: HashMap<ModuleKey, wgpu::ShaderModule>,
+    pub pipelines: HashMap<(ModuleKey, Constants), wgpu::ComputePipeline>,
 }

@@ -3,7 +3,7 @@
 use crate::{
     Error, Memory, Table, Wgpu,
     device::ALIGNMENT,
-    kernel::{self, FIRST_OPERAND, Kernel},
+    kernel::{self, FIRST_OPERAND, Kernel, function::FunctionText},
     memory::Bytes,
     recording::Launch,
 };
@@ -24,6 +24,7 @@ const PARTIAL_SUMS_BYTES: u64 = 16;
 /// Launch of a kernel: its constants, parameters and bindings.
 pub(crate) struct KernelLaunch<'a> {
     kernel: &'static Kernel,
+    function: Option<FunctionText>,
     constants: Vec<(&'static str, u32)>,
     params: Vec<u32>,
     buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
@@ -40,13 +41,18 @@ struct ObservedStore<'a> {
 
 impl<'a> KernelLaunch<'a> {
     pub fn new(kernel: &'static Kernel) -> Self {
-        Self { kernel, constants: vec![], params: vec![], buffers: vec![], store: None, operands: 0 }
+        Self { kernel, function: None, constants: vec![], params: vec![], buffers: vec![], store: None, operands: 0 }
     }
 
     /// Sets an `override` constant of the kernel's pipeline.
     pub fn constant(mut self, name: &'static str, value: u32) -> Self {
         self.constants.push((name, value));
         self
+    }
+
+    /// Sets the function that an elementwise kernel applies.
+    pub fn function(self, function: FunctionText) -> Self {
+        Self { function: Some(function), ..self }
     }
 
     /// Appends members of `Params`, in order; those of a store come first, by [`Call::store`].
@@ -167,7 +173,7 @@ impl Wgpu {
         if windows > 1 {
             constants.push(("WINDOW", self.window_bytes().ilog2()));
         }
-        let pipeline = self.pipeline(call.kernel, windows, constants)?;
+        let pipeline = self.pipeline(call.kernel, windows, call.function, constants)?;
         let mut buffers = core::mem::take(&mut call.buffers);
         if let Some(partials) = &partials {
             buffers.push((4, partials.as_entire_buffer_binding()));
@@ -188,7 +194,7 @@ impl Wgpu {
 
     /// Adds the sums of all workgroups of the last launch to the statistics row, in steps that request sums.
     fn merge_moments(&self, seen: &ObservedStore<'_>, groups: u32, partials: &wgpu::Buffer) -> Result<(), Error> {
-        let pipeline = self.pipeline(&kernel::MOMENTS, 1, vec![])?;
+        let pipeline = self.pipeline(&kernel::MOMENTS, 1, None, vec![])?;
         let buffers = vec![(2, seen.table.rows.as_entire_buffer_binding()), (4, partials.as_entire_buffer_binding())];
         let bindings = self.bind(&pipeline, &[groups, seen.slot], buffers)?;
         let only = (seen.table.detail.clone(), Detail::Moments.code());

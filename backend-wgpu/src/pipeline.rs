@@ -2,17 +2,18 @@
 
 use crate::{
     Error, Wgpu,
-    kernel::{Kernel, TextOptions},
+    kernel::{Constants, Kernel, ModuleKey, TextOptions, function::FunctionText},
 };
 
 impl Wgpu {
-    /// Returns the pipeline of a kernel with `windows` windows for each of its tensors, and values for its `override`
-    /// constants. Compiles it if it is new.
+    /// Returns the pipeline of a kernel with `windows` windows for each of its tensors, the function that it applies if it
+    /// is an elementwise one, and values for its `override` constants. Compiles it if it is new.
     pub(crate) fn pipeline(
-        &self, kernel: &'static Kernel, windows: u32, constants: Vec<(&'static str, u32)>,
+        &self, kernel: &'static Kernel, windows: u32, function: Option<FunctionText>, constants: Constants,
     ) -> Result<wgpu::ComputePipeline, Error> {
         let mut compiled = self.compiled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let key = (kernel.name, windows, constants);
+        let module_key = ModuleKey { kernel: kernel.name, function: function.map(|function| function.name), windows };
+        let key = (module_key, constants);
         if let Some(pipeline) = compiled.pipelines.get(&key) {
             return Ok(pipeline.clone());
         }
@@ -20,15 +21,16 @@ impl Wgpu {
             Error::Failed(log) => Error::Kernel { name: kernel.name, log },
             other => other,
         };
-        let module = match compiled.modules.get(&(kernel.name, windows)) {
+        let module = match compiled.modules.get(&module_key) {
             Some(module) => module.clone(),
             None => {
-                let module = self.capture_validation_error(|| self.module(kernel, windows)).map_err(failed)?;
-                compiled.modules.insert((kernel.name, windows), module.clone());
+                let module =
+                    self.capture_validation_error(|| self.module(kernel, windows, function)).map_err(failed)?;
+                compiled.modules.insert(module_key, module.clone());
                 module
             }
         };
-        let values: Vec<(&str, f64)> = key.2.iter().map(|&(name, value)| (name, f64::from(value))).collect();
+        let values: Vec<(&str, f64)> = key.1.iter().map(|&(name, value)| (name, f64::from(value))).collect();
         let descriptor = wgpu::ComputePipelineDescriptor {
             label: Some(kernel.name),
             layout: None,
@@ -47,9 +49,10 @@ impl Wgpu {
         Ok(pipeline)
     }
 
-    fn module(&self, kernel: &Kernel, windows: u32) -> wgpu::ShaderModule {
+    fn module(&self, kernel: &Kernel, windows: u32, function: Option<FunctionText>) -> wgpu::ShaderModule {
         let text = if cfg!(target_family = "wasm") { Kernel::browser_text } else { Kernel::text };
-        let options = TextOptions { windows, subgroups: self.has_subgroups(), conversions: self.conversions() };
+        let options =
+            TextOptions { windows, subgroups: self.has_subgroups(), conversions: self.conversions(), function };
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(kernel.name),
             source: wgpu::ShaderSource::Wgsl(text(kernel, options).into()),

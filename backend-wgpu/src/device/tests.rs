@@ -35,11 +35,11 @@ fn a_kernel_that_does_not_compile_says_why() {
         others: &[],
     };
     let Some(device) = device() else { return };
-    let error = device.pipeline(&BROKEN, 1, vec![]).expect_err("it is broken");
+    let error = device.pipeline(&BROKEN, 1, None, vec![]).expect_err("it is broken");
     assert_eq!(error.kind(), ErrorKind::KernelCompile);
     assert!(error.to_string().contains("broken") && error.to_string().contains("missing"), "{error}");
     // The device lives on.
-    device.pipeline(&kernel::PARTIAL_WORD_WRITE, 1, vec![]).expect("this one compiles");
+    device.pipeline(&kernel::PARTIAL_WORD_WRITE, 1, None, vec![]).expect("this one compiles");
 }
 
 #[test]

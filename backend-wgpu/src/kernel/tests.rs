@@ -1,10 +1,11 @@
 //! Every kernel, without a GPU: parsed, validated, and written in the languages of Vulkan, Metal and DX12.
 
-use super::{KERNELS, Kernel, TextOptions};
+use super::{BINARY, FUNCTION, KERNELS, Kernel, TextOptions, function::FunctionText};
 use crate::{
     conversions::{Conversions, Decoding, Encoding},
     product_tile::ProductTile,
 };
+use gradscale_core::ops::{BinaryOp, Unary};
 use naga::{
     ShaderStage,
     back::{hlsl, msl, pipeline_constants::process_overrides, spv},
@@ -85,7 +86,7 @@ fn shared_bytes(module: &naga::Module, variable: &naga::GlobalVariable) -> u32 {
 }
 
 const fn text_options(windows: u32, subgroups: bool, decoding: Decoding, encoding: Encoding) -> TextOptions {
-    TextOptions { windows, subgroups, conversions: Conversions { decoding, encoding } }
+    TextOptions { windows, subgroups, conversions: Conversions { decoding, encoding }, function: None }
 }
 
 /// Options of texts, the value of all constants, and the tile.
@@ -96,11 +97,46 @@ const VARIANTS: [(TextOptions, (f64, ProductTile)); 4] = [
     (text_options(16, true, Decoding::Quieted, Encoding::Pack), (2.0, ProductTile::Side128)),
 ];
 
+/// Returns the functions that a kernel may apply; those that apply none have one text.
+fn functions(kernel: &Kernel) -> Vec<Option<FunctionText>> {
+    if !kernel.includes.contains(&FUNCTION) {
+        return vec![None];
+    }
+    let unary = Unary::ALL.iter().copied();
+    if kernel.name != BINARY.name {
+        return unary.map(|op| Some(FunctionText::for_unary(op))).collect();
+    }
+    let binary = BinaryOp::ARITHMETIC.iter().copied().chain(unary.map(BinaryOp::Grad));
+    binary.map(|op| Some(FunctionText::for_binary(op))).collect()
+}
+
+/// Kernels that apply a function have many texts, so each of these is checked with one of the variants in turn.
 #[test]
 fn every_kernel_is_valid_in_four_languages() {
+    let check = |kernel: &Kernel, function, (options, value)| {
+        let options = TextOptions { function, ..options };
+        checked(kernel, options, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+    };
     for kernel in KERNELS {
-        for (options, value) in VARIANTS {
-            checked(kernel, options, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
+        if kernel.includes.contains(&FUNCTION) {
+            functions(kernel)
+                .into_iter()
+                .zip(VARIANTS.into_iter().cycle())
+                .for_each(|(function, variant)| check(kernel, function, variant));
+        } else {
+            VARIANTS.into_iter().for_each(|variant| check(kernel, None, variant));
+        }
+    }
+}
+
+/// Pipelines are kept by the names of their functions.
+#[test]
+fn functions_of_a_kernel_have_different_names_and_texts() {
+    for kernel in KERNELS {
+        let all: Vec<FunctionText> = functions(kernel).into_iter().flatten().collect();
+        for function in &all {
+            let same = |other: &&FunctionText| other.name == function.name || other.parts == function.parts;
+            assert_eq!(all.iter().filter(same).count(), 1, "{}: {}", kernel.name, function.name);
         }
     }
 }
@@ -113,15 +149,19 @@ fn texts_for_browsers() {
     let Some(folder) = std::env::var_os("GRADSCALE_WGSL").map(std::path::PathBuf::from) else { return };
     // Browsers have no cooperative matrices.
     for kernel in KERNELS.iter().filter(|kernel| !kernel.name.starts_with("coop")) {
-        for (options, _) in VARIANTS {
-            let TextOptions { windows, subgroups, mut conversions } = options;
-            // The browser of the test may have no f16 in shaders.
-            if conversions.needs_f16() {
-                conversions.encoding = Encoding::Pack;
+        for function in functions(kernel) {
+            let part = function.map_or_else(String::new, |function| format!("-{}", function.name));
+            for (options, _) in VARIANTS {
+                let TextOptions { windows, subgroups, mut conversions, .. } = options;
+                // The browser of the test may have no f16 in shaders.
+                if conversions.needs_f16() {
+                    conversions.encoding = Encoding::Pack;
+                }
+                let options = TextOptions { conversions, function, ..options };
+                let suffix = if subgroups { "-subgroups" } else { "" };
+                let name = format!("{}{part}-{windows}{suffix}.wgsl", kernel.name);
+                std::fs::write(folder.join(name), kernel.browser_text(options)).unwrap();
             }
-            let options = TextOptions { conversions, ..options };
-            let name = format!("{}-{windows}{}.wgsl", kernel.name, if subgroups { "-subgroups" } else { "" });
-            std::fs::write(folder.join(name), kernel.browser_text(options)).unwrap();
         }
     }
 }

@@ -11,27 +11,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 
-/// Kind of the binary operator, one of BINARY_*; with BINARY_GRAD, `OP` is the function whose vjp it is.
-override KIND: u32;
-
-fn max_propagating_nan(a: f32, b: f32) -> f32 {
-    if is_nan(a) {
-        return a;
-    }
-    return bits_as_float(select(bitcast<u32>(b), bitcast<u32>(a), !is_nan(b) && order(bitcast<u32>(a)) > order(bitcast<u32>(b))));
-}
-
-fn combine(a: f32, b: f32, seed_words: vec2<u32>, i: u32) -> f32 {
-    switch KIND {
-        case BINARY_ADD: { return a + b; }
-        case BINARY_SUB: { return a - b; }
-        case BINARY_MUL: { return a * b; }
-        case BINARY_DIV: { return divide(a, b); }
-        case BINARY_MAX: { return max_propagating_nan(a, b); }
-        default: { return derivative(p.function, a, b, seed_words, i); }
-    }
-}
-
 /// Returns the elements of b for elements 8o to 8o + 7 of a, of which `live` are needed.
 fn broadcast_of_b(o: u32, live: u32) -> array<vec4<f32>, 2> {
     if p.over == OVER_ALL {
@@ -64,16 +43,6 @@ fn broadcast_of_b(o: u32, live: u32) -> array<vec4<f32>, 2> {
     return z;
 }
 
-/// True for functions whose text is so short that eight of them are faster than a loop.
-fn is_short() -> bool {
-    if KIND != BINARY_GRAD {
-        return KIND != BINARY_DIV;
-    }
-    return OP == UNARY_NEG || OP == UNARY_ABS || OP == UNARY_RELU || OP == UNARY_LEAKY_RELU || OP == UNARY_TANH
-        || OP == UNARY_SIGMOID || OP == UNARY_EXP || OP == UNARY_RECIP || OP == UNARY_AFFINE || OP == UNARY_SIGN
-        || OP == UNARY_HARDSWISH || OP == UNARY_ID;
-}
-
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -86,30 +55,7 @@ fn main(
     let seed_words = seed();
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
         let live = elements_in_vec8(o, p.len);
-        let i = 8u * o;
-        var v = a_vec8(o);
-        var z = broadcast_of_b(o, live);
-        if is_short() {
-            v = array<vec4<f32>, 2>(
-                vec4<f32>(
-                    combine(v[0].x, z[0].x, seed_words, i),
-                    combine(v[0].y, z[0].y, seed_words, i + 1u),
-                    combine(v[0].z, z[0].z, seed_words, i + 2u),
-                    combine(v[0].w, z[0].w, seed_words, i + 3u),
-                ),
-                vec4<f32>(
-                    combine(v[1].x, z[1].x, seed_words, i + 4u),
-                    combine(v[1].y, z[1].y, seed_words, i + 5u),
-                    combine(v[1].z, z[1].z, seed_words, i + 6u),
-                    combine(v[1].w, z[1].w, seed_words, i + 7u),
-                ),
-            );
-        } else {
-            for (var j = 0u; j < 8u; j += 1u) {
-                v = push_vec8(v, combine(v[0].x, z[0].x, seed_words, i + j));
-                z = push_vec8(z, 0.0);
-            }
-        }
+        let v = apply_vec8(p.function, a_vec8(o), broadcast_of_b(o, live), seed_words, 8u * o);
         store_vec8(e, o, v[0], v[1], live);
     }
     end_store(lane, number_of_group);

@@ -19,22 +19,8 @@ fn main(
     let e = epilogue();
     let key = seed();
     for (var o = number_of_group * GROUP + lane; o < vec8_count(p.len); o += groups.x * groups.y * GROUP) {
-        let x = x_vec8(o);
-        let i = 8u * o;
-        let f = p.function;
-        let lo = vec4<f32>(
-            evaluate(f, x[0].x, key, i),
-            evaluate(f, x[0].y, key, i + 1u),
-            evaluate(f, x[0].z, key, i + 2u),
-            evaluate(f, x[0].w, key, i + 3u),
-        );
-        let hi = vec4<f32>(
-            evaluate(f, x[1].x, key, i + 4u),
-            evaluate(f, x[1].y, key, i + 5u),
-            evaluate(f, x[1].z, key, i + 6u),
-            evaluate(f, x[1].w, key, i + 7u),
-        );
-        store_vec8(e, o, lo, hi, elements_in_vec8(o, p.len));
+        let y = apply_vec8(p.function, x_vec8(o), array<vec4<f32>, 2>(), key, 8u * o);
+        store_vec8(e, o, y[0], y[1], elements_in_vec8(o, p.len));
     }
     end_store(lane, number_of_group);
 }

@@ -2,7 +2,8 @@
 
 use super::unary::function;
 use crate::{
-    Error, Memory, Wgpu, kernel,
+    Error, Memory, Wgpu,
+    kernel::{self, function::FunctionText},
     launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
@@ -17,9 +18,9 @@ impl Wgpu {
         if len == 0 {
             return Ok(());
         }
-        // Operations that are no gradients use the identity.
+        // Operations that are no gradients have no parameters, like the identity.
         let unary = if let BinaryOp::Grad(unary) = p.op() { unary } else { Unary::Id };
-        let call = KernelLaunch::new(&kernel::BINARY).constant("KIND", p.op().code()).constant("OP", unary.code());
+        let call = KernelLaunch::new(&kernel::BINARY).function(FunctionText::for_binary(p.op()));
         let call = call.params(function(unary)).params([len, cols, p.over().code()]).operand(a).operand(b);
         self.launch(call.store(y), strided_workgroups(len.div_ceil(8)))
     }

@@ -1,7 +1,8 @@
 //! Element-wise functions of one tensor.
 
 use crate::{
-    Error, Memory, Wgpu, kernel,
+    Error, Memory, Wgpu,
+    kernel::{self, function::FunctionText},
     launch::{KernelLaunch, strided_workgroups},
 };
 use gradscale_core::{
@@ -24,7 +25,8 @@ impl Wgpu {
         if len == 0 {
             return Ok(());
         }
-        let call = KernelLaunch::new(&kernel::UNARY).constant("OP", op.code()).params(function(op)).params([len]);
+        let call =
+            KernelLaunch::new(&kernel::UNARY).function(FunctionText::for_unary(op)).params(function(op)).params([len]);
         self.launch(call.operand(x).store(y), strided_workgroups(len.div_ceil(8)))
     }
 }

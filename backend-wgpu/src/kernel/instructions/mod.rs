@@ -10,7 +10,9 @@
 mod loops;
 mod radv;
 
-use super::{BINARY, CONV, GEMM, Kernel, NORM, NORM_VJP, POOL, SUM, TextOptions, UNARY, UNPOOL};
+use super::{
+    BINARY, CONV, GEMM, Kernel, NORM, NORM_VJP, POOL, SUM, TextOptions, UNARY, UNPOOL, function::FunctionText,
+};
 use crate::{
     conversions::{Conversions, Decoding, Encoding},
     product_tile::ProductTile,
@@ -78,6 +80,7 @@ const OPTIONS: TextOptions = TextOptions {
     windows: 1,
     subgroups: true,
     conversions: Conversions { decoding: Decoding::Hardware, encoding: Encoding::Round },
+    function: None,
 };
 
 const fn gemm(name: &'static str, k_contiguous: [u32; 2]) -> Budget {
@@ -153,6 +156,7 @@ fn products_stay_within_their_budget_of_instructions() {
 struct LoopBudget {
     name: &'static str,
     kernel: &'static Kernel,
+    function: Option<FunctionText>,
     constants: &'static [(&'static str, u32)],
     max_instructions: u32,
 }
@@ -163,54 +167,57 @@ const LOOP_BUDGETS: [LoopBudget; 9] = [
     LoopBudget {
         name: "cast",
         kernel: &UNARY,
-        constants: &[("X", HALF_TYPE), ("OP", Unary::Id.code())],
+        function: Some(FunctionText::for_unary(Unary::Id)),
+        constants: &[("X", HALF_TYPE)],
         max_instructions: 1000,
     },
     LoopBudget {
         name: "relu",
         kernel: &UNARY,
-        constants: &[("X", HALF_TYPE), ("OP", Unary::Relu.code())],
+        function: Some(FunctionText::for_unary(Unary::Relu)),
+        constants: &[("X", HALF_TYPE)],
         max_instructions: 1050,
     },
     LoopBudget {
         name: "relu gradient",
         kernel: &BINARY,
-        constants: &[
-            ("A", HALF_TYPE),
-            ("B", HALF_TYPE),
-            ("KIND", BinaryOp::Grad(Unary::Relu).code()),
-            ("OP", Unary::Relu.code()),
-        ],
+        function: Some(FunctionText::for_binary(BinaryOp::Grad(Unary::Relu))),
+        constants: &[("A", HALF_TYPE), ("B", HALF_TYPE)],
         max_instructions: 1400,
     },
-    LoopBudget { name: "sum of two", kernel: &SUM, constants: &[("TERMS", 2)], max_instructions: 1800 },
+    LoopBudget { name: "sum of two", kernel: &SUM, function: None, constants: &[("TERMS", 2)], max_instructions: 1800 },
     LoopBudget {
         name: "batch norm",
         kernel: &NORM,
+        function: None,
         constants: &[("X", HALF_TYPE), ("BATCH", 1), ("AFFINE", 1)],
         max_instructions: 1400,
     },
     LoopBudget {
         name: "batch norm gradient",
         kernel: &NORM_VJP,
+        function: None,
         constants: &[("X", HALF_TYPE), ("DY", HALF_TYPE), ("BATCH", 1), ("SCALED", 1)],
         max_instructions: 1450,
     },
     LoopBudget {
         name: "maxima of 2x2",
         kernel: &POOL,
+        function: None,
         constants: &[("X", HALF_TYPE), ("AVERAGE", 0), ("OFFSETS", 1), ("EIGHTS", 1), ("TWO_BY_TWO", 1)],
         max_instructions: 1900,
     },
     LoopBudget {
         name: "gradient of maxima",
         kernel: &UNPOOL,
+        function: None,
         constants: &[("X", HALF_TYPE), ("OFFSET", DType::U8.code()), ("AVERAGE", 0), ("SCATTER", 1), ("EIGHTS", 1)],
         max_instructions: 1250,
     },
     LoopBudget {
         name: "values at maxima",
         kernel: &UNPOOL,
+        function: None,
         constants: &[("X", HALF_TYPE), ("OFFSET", DType::U8.code()), ("AVERAGE", 0), ("SCATTER", 0), ("EIGHTS", 1)],
         max_instructions: 1400,
     },
@@ -223,8 +230,9 @@ fn elementwise_loops_stay_within_their_budget_of_instructions() {
         return;
     }
     let mut exceeded = Vec::new();
-    for LoopBudget { name, kernel, constants, max_instructions } in &LOOP_BUDGETS {
-        let code = radv::compile(&spirv(kernel, OPTIONS, constants)).expect("a null device");
+    for LoopBudget { name, kernel, function, constants, max_instructions } in &LOOP_BUDGETS {
+        let options = TextOptions { function: *function, ..OPTIONS };
+        let code = radv::compile(&spirv(kernel, options, constants)).expect("a null device");
         let counts = LoopCounts::of_longest_loop(&code.assembly).expect("a loop");
         println!(
             "{name}: {} instructions for eight elements, {} bytes of code, {} registers, {} spilled",

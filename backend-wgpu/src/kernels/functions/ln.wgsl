@@ -1,0 +1,9 @@
+// The natural logarithm.
+
+fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
+    return natural_logarithm(x);
+}
+
+fn derivative(f: Function, saved: f32, dy: f32, seed: vec2<u32>, index: u32) -> f32 {
+    return divide(dy, saved);
+}

@@ -1,0 +1,9 @@
+// The sigmoid, whose derivative is computed from the result.
+
+fn evaluate(f: Function, x: f32, seed: vec2<u32>, index: u32) -> f32 {
+    return sigmoid(x);
+}
+
+fn derivative(f: Function, saved: f32, dy: f32, seed: vec2<u32>, index: u32) -> f32 {
+    return dy * (saved * (1.0 - saved));
+}
