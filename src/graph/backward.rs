@@ -26,11 +26,15 @@ impl Compiler<'_, '_> {
             let target = self.parameter(p, one);
             self.launches.push(cast(one.value.buf, target).into());
         }
+        let mut parts = trace.recomputed.clone();
         for (id, node) in trace.nodes.iter().enumerate().rev() {
             if !self.live[id] || !self.needs_gradient[id] {
                 continue;
             }
             let Some(dy) = self.accumulate_consumer_grads(id)? else { continue };
+            if let Some(i) = parts.iter().position(|part| part.contains(&id)) {
+                self.recompute(parts.swap_remove(i))?;
+            }
             self.traced.push(Traced { name: node.name.clone(), gradient: dy, shape: node.shape });
             if let NodeKind::Operator(operator) = &node.work {
                 operator.vjp(&mut Context::new(self, id, node), dy)?;

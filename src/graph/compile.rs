@@ -77,6 +77,8 @@ pub(super) struct Compiler<'a, 's> {
     pub calls: HashMap<Slot, u32>,
     pub traced: Vec<Traced>,
     pub constants: Vec<usize>,
+    /// True while the forward launches of a part are emitted a second time, in the backward pass.
+    pub recomputing: bool,
     /// Casts of weight gradients that are emitted after the launch that computes them.
     pub deferred_casts: Vec<Launch>,
 }
@@ -126,6 +128,7 @@ pub(crate) fn compile(
         calls: HashMap::new(),
         traced: Vec::new(),
         constants: Vec::new(),
+        recomputing: false,
         deferred_casts: Vec::new(),
         shared,
     };

@@ -178,6 +178,9 @@ impl Context<'_, '_, '_> {
     /// Emits the update of running statistics. By default batch statistics accumulate until the optimizer step. If each
     /// call counts separately, the exponential average is applied per call, and its result is committed at the step.
     pub fn update_running_stats(&mut self, running: usize, len: usize, of_batch: impl FnOnce(StoreSpec) -> Operation) {
+        if self.compiler.recomputing {
+            return;
+        }
         let purpose = self.purpose();
         let known = self.compiler.statistics.iter_mut().find(|(id, _)| *id == running);
         let add = known.is_some() || purpose == Purpose::Train { later: true };

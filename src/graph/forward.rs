@@ -10,6 +10,7 @@ use gradscale_core::{
     backend::{DType, Slot},
     stats::Detail,
 };
+use std::{mem, ops::Range};
 
 impl Compiler<'_, '_> {
     /// Emits the forward launches of all live nodes; returns the buffers of the inputs.
@@ -52,6 +53,37 @@ impl Compiler<'_, '_> {
             self.node(id)?;
         }
         wanted.iter().map(|&id| self.value(id)).collect()
+    }
+
+    /// Emits the forward launches of a part of the network again, into new buffers, which replace the values that its
+    /// gradients read. Those of the first time are then not used by the backward pass, so their memory is free before.
+    pub(super) fn recompute(&mut self, part: Range<usize>) -> Result<(), TraceError> {
+        let (casts, true_values) = (mem::take(&mut self.casts), mem::take(&mut self.true_values));
+        let is_operator = |id: &usize| self.live[*id] && self.trace.nodes[*id].operator().is_some();
+        let nodes: Vec<usize> = part.filter(is_operator).collect();
+        for &id in &nodes {
+            (self.values[id], self.saved[id]) = (None, None);
+            self.operands[id].clear();
+        }
+        self.recomputing = true;
+        for id in nodes {
+            let syncs = self.stats_syncs.len();
+            self.node(id)?;
+            if self.stats_syncs.len() != syncs {
+                let words = "batch norm over all ranks cannot be computed again in the backward pass";
+                return Err(self.trace.nodes[id].error(TraceErrorKind::Range(words.to_owned())));
+            }
+            self.origins.resize(self.launches.len(), (id, false));
+        }
+        self.recomputing = false;
+        // Casts of values outside of the part, whose gradients come later.
+        for (key, value) in casts {
+            self.casts.entry(key).or_insert(value);
+        }
+        for (key, value) in true_values {
+            self.true_values.entry(key).or_insert(value);
+        }
+        Ok(())
     }
 
     /// Emits the forward launches of one node.
@@ -129,6 +161,14 @@ impl Compiler<'_, '_> {
     /// overflow can be attributed to a name. They have an exponent of their own if forward stores have exponents;
     /// otherwise, like f32 values, none.
     pub(super) fn observed(&mut self, name: &str, y: Value, from: Slot) -> Result<StoreSpec, TraceError> {
+        if self.recomputing && y.dtype == DType::F16 {
+            // The values have been counted, and their exponent is decided.
+            let to = self.shared.sites.slot(&format!("{}{name}", self.shared.prefix), SlotKind::Forward)?;
+            if self.scales_forward {
+                self.activation_slots.insert(y.buf, to);
+            }
+            return Ok(StoreSpec { y, from, to, detail: Detail::None, add: false });
+        }
         let observes = matches!(self.purpose, Purpose::Train { .. });
         if y.dtype == DType::F16 && (observes || self.scales_forward) {
             let to = if observes {

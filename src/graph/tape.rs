@@ -86,6 +86,8 @@ pub(crate) struct Trace {
     pub aux_outputs: Vec<(String, usize)>,
     /// Nodes of the backward passes of custom operators, which run in f32 and only there.
     pub gradient_nodes: Vec<Range<usize>>,
+    /// Parts of the network whose values the backward pass computes again instead of keeping them.
+    pub recomputed: Vec<Range<usize>>,
 }
 
 impl Trace {
@@ -119,6 +121,8 @@ pub struct Tape {
     frozen: Cell<bool>,
     /// True while calls of batch norm do not update running statistics.
     stats_frozen: Cell<bool>,
+    /// True while a part is recorded that the backward pass computes again.
+    recomputing: Cell<bool>,
     /// Owner of the parameters that the network may use.
     owner: Owner,
     /// Number of parameters that the owner has.
@@ -144,8 +148,20 @@ pub struct Var<'t> {
 impl Tape {
     pub(crate) fn new(training: bool, owner: Owner, parameters: usize) -> Self {
         let (trace, names, parameter_nodes) = Default::default();
-        let (frozen, stats_frozen, foreign, failed) = Default::default();
-        Self { trace, names, parameter_nodes, training, frozen, stats_frozen, owner, parameters, foreign, failed }
+        let (frozen, stats_frozen, recomputing, foreign, failed) = Default::default();
+        Self {
+            trace,
+            names,
+            parameter_nodes,
+            training,
+            frozen,
+            stats_frozen,
+            recomputing,
+            owner,
+            parameters,
+            foreign,
+            failed,
+        }
     }
 
     /// Returns true in a training step, for layers that behave differently in evaluation.
@@ -211,6 +227,41 @@ impl Tape {
         let before = self.stats_frozen.replace(true);
         let result = network();
         self.stats_frozen.set(before);
+        result
+    }
+
+    /// Records `network` as a part whose values are not kept for the backward pass, which computes them again from the
+    /// part's inputs (gradient checkpointing). It takes memory for the inputs of each such part and the values of one of
+    /// them, and the time of one more forward pass. All results have the same bits: dropout draws the same masks, and
+    /// running statistics and counts of activations follow the first computation only. Inside such a part a further one has no
+    /// effect of its own.
+    ///
+    /// ```
+    /// use gradscale::{Cpu, Input, Method, Parameters, Trainer, nn::{Linear, Module}, optim::Sgd};
+    /// let mut parameters = Parameters::seeded(0);
+    /// let blocks: Vec<_> = (0..8).map(|i| Linear::new(&mut parameters.at(&format!("block{i}")), 16, 16)).collect();
+    /// let mut trainer = Trainer::new(Cpu::new(1)?, parameters, Sgd::new(0.1), Method::mixed())?;
+    /// let gradients = trainer.backward([Input::f32([64, 16], &[0.5; 1024])], |[x]| {
+    ///     // Two blocks of four.
+    ///     let halves = blocks.chunks(4);
+    ///     halves.fold(x, |x, four| x.tape().recompute(|| four.iter().fold(x, |x, block| block.forward(x).gelu()))).mean()
+    /// })?;
+    /// trainer.step(gradients)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Batch norm over all ranks ([`BatchNormScope::World`](crate::distributed::BatchNormScope::World)) inside the part.
+    #[doc(alias = "checkpoint")]
+    #[doc(alias = "remat")]
+    pub fn recompute<T>(&self, network: impl FnOnce() -> T) -> T {
+        let (start, is_inner) = (self.len(), self.recomputing.replace(true));
+        let result = network();
+        if !is_inner {
+            self.recomputing.set(false);
+            let end = self.len();
+            self.trace.borrow_mut().recomputed.push(start..end);
+        }
         result
     }
 

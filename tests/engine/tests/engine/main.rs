@@ -23,6 +23,7 @@ mod operators;
 mod operators_more;
 mod over_time;
 mod plan;
+mod recompute;
 mod recurrent;
 mod refused;
 mod rows;

@@ -277,6 +277,25 @@ fn states_of_other_shapes_are_divided() {
     }
 }
 
+/// Ranks would have to synchronise once more in the backward pass.
+#[test]
+fn batch_norm_over_all_ranks_is_not_computed_again() {
+    let told = Told { batch_norm: BatchNormScope::World, parts: 2, ..USUAL };
+    let refused = world(2, move |group| {
+        let Training { net, mut trainer, .. } = Training::new(told, group)?;
+        let step = trainer.step_micro_batches(2, |trainer, _| {
+            let Built::Segnet(net) = &net else { panic!("{told:?}") };
+            let batch = [Input::f32([1, 16, 16, 3], &[0.5; 768]), Input::u8([1, 16, 16, 1], &[1; 256])];
+            trainer.backward(batch, |[x, labels]| x.tape().recompute(|| net.forward(x)).cross_entropy(labels))
+        });
+        step.map(drop)
+    });
+    for error in refused {
+        let words = error.expect_err("it would synchronise twice").to_string();
+        assert!(words.ends_with("batch norm over all ranks cannot be computed again in the backward pass"), "{words}");
+    }
+}
+
 #[test]
 fn sums_in_f32_are_those_of_halves_but_for_rounding() {
     let told = Told { exchange: ReduceMode::NativeF32, ..USUAL };
