@@ -207,6 +207,21 @@ impl Format {
         f32::from_bits(sign | value)
     }
 
+    /// Returns the number of exponents of the format, from its smallest subnormal number to its largest finite one: 40
+    /// for [`Format::FP16`], 32 for [`Format::E5M2`], 18 for [`Format::E4M3`].
+    #[must_use]
+    #[expect(clippy::cast_possible_wrap, reason = "at most 23 mantissa bits")]
+    pub const fn exponents(self) -> i32 {
+        self.binades() + self.mantissa_bits() as i32
+    }
+
+    /// Returns the number of exponents of the format's normal numbers.
+    #[must_use]
+    #[expect(clippy::cast_possible_wrap, reason = "an exponent field has at most 8 bits")]
+    pub const fn binades(self) -> i32 {
+        (self.max_bits() >> self.mantissa_bits) as i32
+    }
+
     /// Returns the standard's name of the format; "custom" if it has none.
     #[must_use]
     pub const fn name(self) -> &'static str {

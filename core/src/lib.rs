@@ -54,3 +54,4 @@ pub mod site;
 pub mod solve;
 pub mod stats;
 pub mod step_outcome;
+pub mod store_format;

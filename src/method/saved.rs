@@ -5,6 +5,7 @@ use crate::configuration::Configuration;
 use gradscale_core::{
     amp::AmpPolicy,
     site::{Calls, Memory, SiteConfig, When},
+    store_format::StoreFormat,
 };
 
 /// Returns the settings of a method: the policy with its exceptions, the scaling, and the type of weight gradients.
@@ -38,7 +39,7 @@ pub(crate) fn scaling(scaling: &Scaling) -> Configuration {
 
 fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
     let GradientScaling { preset, site, shared, forward } = gradient;
-    let SiteConfig { interval, when, calls, memory, outliers, exact, amax } = site;
+    let SiteConfig { interval, when, calls, memory, outliers, exact, amax, format } = site;
     let exact_gamma = f64::from(exact.ppm()) / 1e6;
     let (name, gamma) = match preset {
         Preset::Exact => ("gs:exact", exact_gamma),
@@ -78,6 +79,10 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
     if *forward == ForwardScaling::On {
         all.set("forward", "on");
     }
+    // Checkpoints from before formats have no such setting, and are of this one.
+    if *format != StoreFormat::Fp16 {
+        all.set("format", format.name());
+    }
     // Settings that no text can express, because a caller configured the site.
     if !preset.decides_from_rows() {
         all.set("gamma of sites", exact_gamma);
@@ -103,7 +108,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
 pub(crate) fn before(gradient: &GradientScaling) -> String {
     let GradientScaling { preset, site, shared, forward: _ } = gradient;
     // The amax rule did not exist then, and its preset distinguishes it from all rules of that time.
-    let SiteConfig { interval, when, calls, memory, outliers, exact, amax: _ } = site;
+    let SiteConfig { interval, when, calls, memory, outliers, exact, amax: _, format: _ } = site;
     let shared = match shared {
         SharedLayers::Merged => "",
         SharedLayers::Each => ", shared: Each",

@@ -1,12 +1,13 @@
 //! History of ceilings of a site's last rows, and the window of ceilings that one exponent can serve.
 
+use crate::store_format::StoreFormat;
 use heapless::Deque;
 
 /// Number of rows whose ceilings a site remembers.
 pub const CEILING_HISTORY_LEN: usize = 16;
-/// Maximum spread of ceilings that one exponent serves, in binades. FP16 has 40 exponents, and the values of one tensor
-/// need the other 16.
-pub const MAX_CEILING_SPREAD: i64 = 24;
+/// Maximum spread of ceilings that one exponent of an FP16 site serves, in binades. FP16 has 40 exponents, and the values
+/// of one tensor need the other 16. For other formats see [`StoreFormat::max_ceiling_spread`].
+pub const MAX_CEILING_SPREAD: i64 = StoreFormat::Fp16.max_ceiling_spread();
 /// Minimum number of rows in the history from which their spread counts as known.
 const MIN_SAMPLES: usize = 3;
 
@@ -15,7 +16,7 @@ const MIN_SAMPLES: usize = 3;
 #[derive(Clone, Debug, Default)]
 pub(super) struct CeilingHistory(Deque<i64, CEILING_HISTORY_LEN>);
 
-/// Window of ceilings that one exponent serves: at most [`MAX_CEILING_SPREAD`] binades.
+/// Window of ceilings that one exponent serves: at most [`StoreFormat::max_ceiling_spread`] binades.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CeilingWindow {
     pub min: i64,
@@ -54,12 +55,12 @@ impl CeilingHistory {
         self.0.len() >= MIN_SAMPLES
     }
 
-    /// Returns the window of [`MAX_CEILING_SPREAD`] exponents that contains the most ceilings, `own` among them. Of
+    /// Returns the window of `spread` exponents that contains the most ceilings, `own` among them. Of
     /// equal windows it returns the highest, because a batch that overflows can be repeated, but flushed values are
     /// lost.
-    pub fn window(&self, own: Option<i64>) -> Option<CeilingWindow> {
+    pub fn window(&self, own: Option<i64>, spread: i64) -> Option<CeilingWindow> {
         let inside = |from: i64| {
-            let last = from.saturating_add(MAX_CEILING_SPREAD);
+            let last = from.saturating_add(spread);
             self.iter().chain(own).filter(move |&ceiling| from <= ceiling && ceiling <= last)
         };
         let min = self.iter().chain(own).max_by_key(|&from| (inside(from).count(), from))?;

@@ -3,6 +3,7 @@
 use crate::{
     solve::{Amax, ConfigError, Exact},
     stats::Detail,
+    store_format::StoreFormat,
 };
 
 /// Setting of a site: time at which the exponent of an update takes effect.
@@ -59,6 +60,9 @@ pub struct SiteConfig {
     /// [`When::Between`]; `interval` is not read. Batches that overflow are skipped, because Transformer Engine has no
     /// repeat either; see [`super::Site::finish`].
     pub amax: Option<Amax>,
+    /// Format of the values that the site stores. Its rows must have the format's convention
+    /// ([`StoreFormat::convention`]).
+    pub format: StoreFormat,
 }
 
 impl SiteConfig {
@@ -80,6 +84,7 @@ impl SiteConfig {
             outliers: None,
             exact: Exact::FP16,
             amax: None,
+            format: StoreFormat::Fp16,
         }
     }
 
@@ -95,6 +100,19 @@ impl SiteConfig {
         Self { interval: 100, when: When::AtOnce, ..Self::exact_alone() }
     }
 
+    /// Returns the same configuration for stores in another format, with the window of that format. Threshold and
+    /// headroom stay.
+    ///
+    /// ```
+    /// use gradscale_core::{site::SiteConfig, store_format::StoreFormat};
+    /// let windows = StoreFormat::ALL.map(|format| SiteConfig::exact().with_format(format).exact.window());
+    /// assert_eq!(windows, [11, 3, 4]);
+    /// ```
+    #[must_use]
+    pub const fn with_format(self, format: StoreFormat) -> Self {
+        Self { format, exact: self.exact.with_window_of(format.format()), ..self }
+    }
+
     /// Checks that the settings of a site are valid together.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         match self.outliers {
@@ -105,7 +123,12 @@ impl SiteConfig {
                 Err(ConfigError::Amax)
             }
             Some(bits) if !(8..=100).contains(&bits) => Err(ConfigError::Outliers(bits)),
-            _ => Ok(()),
+            _ => match self.amax {
+                Some(amax) if i64::from(amax.margin()) > i64::from(self.format.format().binades()) => {
+                    Err(ConfigError::MarginOfFormat { margin: amax.margin(), format: self.format })
+                }
+                Some(_) | None => Ok(()),
+            },
         }
     }
 

@@ -1,7 +1,7 @@
 //! Decision of a site: from its row, and from the history of earlier rows.
 
 use super::{
-    Decision, MAX_CEILING_SPREAD, Memory, Site, SitePass, Trigger, When,
+    Decision, Memory, Site, SitePass, Trigger, When,
     ceiling_history::{CeilingWindow, push},
 };
 use crate::{
@@ -86,15 +86,15 @@ impl Site {
             }
             Memory::Ring => {
                 let alone = CeilingWindow { min: own, max: own, has_enough_samples: false };
-                let span = self.ring.window(Some(own)).filter(|span| span.contains(own)).unwrap_or(alone);
-                let guard =
-                    self.guard.limit().filter(|limit| span.max.saturating_sub(*limit) <= MAX_CEILING_SPREAD + 2);
+                let spread = self.config.format.max_ceiling_spread();
+                let span = self.ring.window(Some(own), spread).filter(|span| span.contains(own)).unwrap_or(alone);
+                let guard = self.guard.limit().filter(|limit| span.max.saturating_sub(*limit) <= spread + 2);
                 let further = EXTRA_HEADROOM_PER_RETRY.saturating_mul(i64::from(self.failed.saturating_sub(1)));
                 let tried = self.required_ceiling.map(|tried| tried.saturating_sub(further));
                 let least = guard.into_iter().chain(tried).fold(span.min, i64::min);
                 let moved = narrow(span.max.saturating_sub(least));
                 let room = if span.has_enough_samples { moved.saturating_add(2).max(2).min(room) } else { room };
-                let lift = narrow(span.max.saturating_sub(own).clamp(0, MAX_CEILING_SPREAD));
+                let lift = narrow(span.max.saturating_sub(own).clamp(0, spread));
                 HeadroomConstraints {
                     max_no_overflow: relative(least),
                     headroom_bits: room,

@@ -89,7 +89,7 @@ use crate::{
     solve::{Choice, MAX_WINDOW, NoDecision},
     stats::{Detail, Stats},
 };
-use ceiling_history::CeilingHistory;
+use ceiling_history::{CeilingHistory, CeilingWindow};
 use decision::{ceiling, finite_part};
 use heapless::Deque;
 
@@ -358,9 +358,9 @@ impl Site {
             self.push_history(row);
         }
         let (counts, due) = (*row.counts(), self.is_update_due());
-        let span = if ring { self.ring.window(None) } else { None };
+        let span = if ring { self.span(None) } else { None };
         let own = ceiling(row);
-        let apart = own.is_some_and(|own| ring && self.ring.window(Some(own)).is_some_and(|span| !span.contains(own)));
+        let apart = own.is_some_and(|own| ring && self.span(Some(own)).is_some_and(|span| !span.contains(own)));
         if let Some(Before { alpha: Some(alpha), since, .. }) = before.filter(|_| apart) {
             // This batch is outside the span and had its own exponent; the other batches keep theirs.
             (self.alpha, self.steps_since_update) = (Some(alpha), since);
@@ -393,6 +393,11 @@ impl Site {
         if ring {
             self.push_history(row);
         }
+    }
+
+    /// Returns the window of ceilings that one exponent of the site's format serves.
+    fn span(&self, own: Option<i64>) -> Option<CeilingWindow> {
+        self.ring.window(own, self.config.format.max_ceiling_spread())
     }
 
     fn note_before(&mut self) {

@@ -1,7 +1,7 @@
 //! Recovery from overflow: repeated attempts, and limits that follow from lost batches.
 
 use super::{
-    Calls, MAX_CEILING_SPREAD, Memory, Site, Trigger,
+    Calls, Memory, Site, Trigger,
     decision::{ceiling, finite_part},
 };
 use crate::stats::Stats;
@@ -28,7 +28,7 @@ impl Site {
     /// decides for all. The row itself contains only ±∞. Because the backward pass is linear in the loss, the growth at
     /// the overflow also applies here.
     pub fn assume_upstream_growth(&mut self, excess: i64) {
-        let least = self.ring.window(None).map(|span| span.min.saturating_sub(excess.max(0)));
+        let least = self.span(None).map(|span| span.min.saturating_sub(excess.max(0)));
         self.require_ceiling(least.filter(|_| excess > 0));
     }
 
@@ -47,7 +47,7 @@ impl Site {
             // excess.
             return 0;
         }
-        let known = self.ring.window(None).map(|span| span.min);
+        let known = self.span(None).map(|span| span.min);
         known.zip(ceiling(row)).map_or(0, |(least, own)| least.saturating_sub(own).max(0))
     }
 
@@ -63,11 +63,11 @@ impl Site {
     }
 
     /// Learns from a skipped step at a site downstream of the overflow, where values were larger by 2^`excess`. They
-    /// were larger by the same factor here, because the backward pass is linear in the loss. An `excess` above 24
-    /// teaches nothing, because FP16 cannot serve both magnitudes. Call it before [`Site::finish`].
+    /// were larger by the same factor here, because the backward pass is linear in the loss. An `excess` above
+    /// the spread of the format (24 for FP16) teaches nothing, because no exponent serves both magnitudes. Call it before [`Site::finish`].
     pub fn limit_from_upstream(&mut self, excess: i64) {
-        if (1..=MAX_CEILING_SPREAD).contains(&excess) {
-            if let Some(span) = self.ring.window(None) {
+        if (1..=self.config.format.max_ceiling_spread()).contains(&excess) {
+            if let Some(span) = self.span(None) {
                 self.guard.record_lost_batch(span.min.saturating_sub(excess));
             }
         }
@@ -79,8 +79,8 @@ impl Site {
         if self.config.memory != Memory::Ring {
             return;
         }
-        if let Some((own, span)) = ceiling(row).zip(self.ring.window(None)) {
-            if own < span.min && span.max.saturating_sub(own) <= MAX_CEILING_SPREAD {
+        if let Some((own, span)) = ceiling(row).zip(self.span(None)) {
+            if own < span.min && span.max.saturating_sub(own) <= self.config.format.max_ceiling_spread() {
                 self.guard.record_lost_batch(own);
             }
         }

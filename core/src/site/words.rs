@@ -4,7 +4,10 @@ use super::{
     Before, CEILING_HISTORY_LEN, Calls, Decision, Guard, Memory, Site, SiteConfig, SiteState, Trigger, When,
     ceiling_history::push,
 };
-use crate::solve::{AMAX_ROWS, Amax, Choice, ConfigError, Exact, LimitedBy};
+use crate::{
+    solve::{AMAX_ROWS, Amax, Choice, ConfigError, Exact, LimitedBy, MAX_AMAX_MARGIN},
+    store_format::StoreFormat,
+};
 use core::fmt;
 
 /// Number of 64-bit words of a saved site.
@@ -21,6 +24,8 @@ const MEMORY: [Memory; 3] = [Memory::None, Memory::Least, Memory::Ring];
 const FIRST_AMAX: i64 = MEMORY.len() as i64;
 /// Number of possible amax histories, from 0 to [`AMAX_ROWS`].
 const AMAX_HISTORIES: i64 = AMAX_ROWS as i64 + 1;
+/// Number of possible words of memory and amax rule; each further format begins at a multiple of it.
+const MEMORIES: i64 = FIRST_AMAX + (MAX_AMAX_MARGIN as i64 + 1) * AMAX_HISTORIES;
 const TRIGGERS: [Trigger; 5] =
     [Trigger::First, Trigger::Interval, Trigger::Overflow, Trigger::AfterSkip, Trigger::Repeat];
 
@@ -72,7 +77,7 @@ impl Site {
             i64::from(config.interval),
             place(&TIMINGS, config.when),
             place(&CALLS, config.calls),
-            memory_word(config.memory, config.amax),
+            memory_word(config.memory, config.amax) + MEMORIES * place(&StoreFormat::ALL, config.format),
             some(config.outliers),
             i64::from(config.exact.ppm()),
             i64::from(config.exact.window()),
@@ -112,7 +117,8 @@ impl Site {
 
         let [interval, when, calls, memory, outliers, ppm, window, room] = *settings;
         let gamma = f64::from(small::<u32>(ppm)?) / 1e6;
-        let (memory, amax) = memory_of(memory)?;
+        let format = at(&StoreFormat::ALL, memory.div_euclid(MEMORIES))?;
+        let (memory, amax) = memory_of(memory.rem_euclid(MEMORIES))?;
         let exact = Exact::FP16.with_gamma(gamma)?.with_window(small(window)?)?.with_headroom(small(room)?)?;
         let mut site = Self::new(SiteConfig {
             interval: small(interval)?,
@@ -122,6 +128,7 @@ impl Site {
             outliers: option(outliers)?,
             exact,
             amax,
+            format,
         })?;
 
         let [alpha, since, at_once, limit, left, lasts, tried, failed] = *state;

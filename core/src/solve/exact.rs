@@ -55,6 +55,11 @@ impl Exact {
     /// Exact rule with the settings for FP16.
     pub const FP16: Self = Self::for_format(crate::format::Format::FP16);
 
+    /// Returns the same rule with the window of a format.
+    pub(crate) const fn with_window_of(self, format: crate::format::Format) -> Self {
+        Self { window: Self::for_format(format).window, ..self }
+    }
+
     /// Sets the flush threshold γ′ of the rule, rounded to whole parts per million below 10⁶.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ pub(crate) use exact::MAX_WINDOW;
 pub use exact::{Exact, HeadroomConstraints};
 pub use paper::{Operand, Paper};
 
+use crate::store_format::StoreFormat;
 use core::fmt;
 
 /// Smallest and largest k that one row can give: the lower end is the limit of its histogram, the upper end that of
@@ -113,6 +114,13 @@ pub enum ConfigError {
     History(u32),
     /// The amax margin is more than [`MAX_AMAX_MARGIN`] binades.
     Margin(u32),
+    /// The amax margin leaves no normal number of the site's format.
+    MarginOfFormat {
+        /// The amax margin, in binades.
+        margin: u32,
+        /// Format of the site, which has fewer binades.
+        format: StoreFormat,
+    },
     /// A site decides by [`Amax`] together with a history, outliers, or decisions of its caller.
     Amax,
 }
@@ -129,6 +137,10 @@ impl fmt::Display for ConfigError {
             Self::Outliers(bits) => write!(f, "outliers must be 8 to 100 exponents above the others, not {bits}"),
             Self::History(rows) => write!(f, "an amax history must hold at most {AMAX_ROWS} rows, not {rows}"),
             Self::Margin(margin) => write!(f, "an amax margin must be 0 to {MAX_AMAX_MARGIN} binades, not {margin}"),
+            Self::MarginOfFormat { margin, format } => {
+                let binades = format.format().binades();
+                write!(f, "an amax margin must be at most {binades} binades with format={format}, not {margin}")
+            }
             Self::Amax => f.write_str(
                 "an amax history cannot be combined with another history, outliers or decisions of the caller",
             ),

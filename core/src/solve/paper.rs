@@ -3,9 +3,10 @@
 use super::{Choice, ConfigError, LimitedBy, NoDecision, clamp, open_unit};
 use crate::{
     gradient_rules::branch_paper,
-    model::{LAMBDA_MIN, floor_log2, terms::Terms, theorem1, theorem2},
+    model::{LAMBDA_MIN, floor_log2, lambda_min, terms::Terms, theorem1, theorem2},
     scaled::Scaled,
     stats::{Convention, Counts, Stats, mean_and_spread},
+    store_format::StoreFormat,
 };
 use core::f64::consts::LN_2;
 
@@ -95,6 +96,22 @@ impl Paper {
     /// [`ConfigError::Gamma`] outside (0, 1).
     pub fn new(gamma: f64) -> Result<Self, ConfigError> {
         Ok(Self { gamma: open_unit(gamma)?, lambda: LAMBDA_MIN, literal: false })
+    }
+
+    /// Returns the same rule for stores in another format: values up to its smallest subnormal number count as flushed.
+    /// Rows and operands must have its convention, from which the overflow side follows.
+    ///
+    /// ```
+    /// use gradscale_core::{solve::Paper, stats::{Detail, Stats}, store_format::StoreFormat};
+    /// let mut row = Stats::new(StoreFormat::E5m2.convention(), 0, Detail::Moments);
+    /// row.observe(&[1e-4; 100]);
+    /// // All values are equal, so the scale takes them just above 2^-16.
+    /// assert_eq!(Paper::new(1e-3)?.with_format(StoreFormat::E5m2).softmax_cast(&row).map(|choice| choice.k), Ok(0));
+    /// # Ok::<(), gradscale_core::solve::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_format(self, format: StoreFormat) -> Self {
+        Self { lambda: lambda_min(format), ..self }
     }
 
     /// Returns the rule of Algorithm 1 as printed. It differs in three points. First, k = min(k_uf, k_of), so a scale

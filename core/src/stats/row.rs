@@ -1,6 +1,7 @@
 //! Statistics row with optional histogram and sums.
 
 use super::{Convention, Counts, Moments};
+use crate::store_format::StoreFormat;
 use core::fmt;
 
 /// Number of bins of a histogram: one for each value of an f32's exponent field.
@@ -130,6 +131,14 @@ impl Stats {
             *bin = bin.saturating_add(more);
         }
         Ok(merged)
+    }
+
+    /// Returns the row of a store in `format` that a device has counted. Devices write words without a convention; a
+    /// backend reads them as rows of FP16, and whoever knows the store names its format. Keys of the histogram are those
+    /// of nearest even in every format, so only the meaning of the counters changes.
+    #[must_use]
+    pub const fn counted_in(self, format: StoreFormat) -> Self {
+        Self { convention: format.convention(), ..self }
     }
 
     /// Returns the counters of the statistics row, with amax and exponent.

@@ -1,0 +1,70 @@
+//! Formats to which a site may round its values.
+
+use crate::{
+    format::Format,
+    stats::{Convention, FlushRule},
+};
+use core::fmt;
+
+/// Format of the values that a site stores. Every value of each is a half, so memory holds halves under all of them: the
+/// 8-bit formats are simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StoreFormat {
+    /// Format binary16: 11 significant bits, from 2^-24 to 65504.
+    #[default]
+    Fp16,
+    /// 8-bit format with 3 significant bits, from 2^-16 to 57344, which has infinities.
+    E5m2,
+    /// 8-bit format with 4 significant bits, from 2^-9 to 448. Larger values become NaN, so that none is clipped unseen.
+    E4m3,
+}
+
+impl StoreFormat {
+    /// All formats of stores. The order defines their numbers in memory, so new ones are appended.
+    pub const ALL: [Self; 3] = [Self::Fp16, Self::E5m2, Self::E4m3];
+
+    /// Returns the number format: widths, bounds and special values.
+    #[must_use]
+    pub const fn format(self) -> Format {
+        match self {
+            Self::Fp16 => Format::FP16,
+            Self::E5m2 => Format::E5M2,
+            Self::E4m3 => Format::E4M3,
+        }
+    }
+
+    /// Returns the convention of rows that count stores in this format, by casts to nearest even with subnormals.
+    #[must_use]
+    pub const fn convention(self) -> Convention {
+        match Convention::new(self.format(), FlushRule::Nearest) {
+            Ok(convention) => convention,
+            Err(_) => Convention::FP16,
+        }
+    }
+
+    /// Returns the largest spread of ceilings that one exponent serves, in exponents: all of the format except 16, which
+    /// the values of one tensor need. 24 for FP16, 16 for E5M2, 2 for E4M3.
+    #[must_use]
+    pub const fn max_ceiling_spread(self) -> i64 {
+        self.format().exponents() as i64 - TENSOR_EXPONENTS
+    }
+
+    /// Returns the name of the format in the text of a method.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fp16 => "fp16",
+            Self::E5m2 => "e5m2",
+            Self::E4m3 => "e4m3",
+        }
+    }
+}
+
+impl fmt::Display for StoreFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Number of exponents that the values of one tensor need.
+const TENSOR_EXPONENTS: i64 = 16;
