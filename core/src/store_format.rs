@@ -1,10 +1,12 @@
 //! Formats to which a site may round its values.
 
 use crate::{
+    cast::{Round, f16_from_f32},
     format::Format,
     stats::{Convention, FlushRule},
 };
 use core::fmt;
+use half::f16;
 
 /// Format of the values that a site stores. Every value of each is a half, so memory holds halves under all of them: the
 /// 8-bit formats are simulated.
@@ -47,6 +49,31 @@ impl StoreFormat {
     #[must_use]
     pub const fn max_ceiling_spread(self) -> i64 {
         self.format().exponents() as i64 - TENSOR_EXPONENTS
+    }
+
+    /// Rounds an f32 once to the format, to nearest even, and returns the result as a half, which holds it exactly. A
+    /// cast to half first would round twice: 1 + 2^-3 + 2^-13 is a tie of E5M2 then.
+    ///
+    /// ```
+    /// use gradscale_core::{stats::{Detail, Stats}, store_format::StoreFormat};
+    /// assert_eq!(StoreFormat::E5m2.round(1.125 + 2f32.powi(-13)).to_f32(), 1.25);
+    /// assert!(StoreFormat::E5m2.round(61440.0).is_infinite() && StoreFormat::E4m3.round(-465.0).is_nan());
+    /// // A row of the format's convention counts what becomes of the values.
+    /// let values = [0.1, 2f32.powi(-10), 500.0];
+    /// let mut row = Stats::new(StoreFormat::E4m3.convention(), 0, Detail::Counts);
+    /// row.observe(&values);
+    /// let stored = values.map(|value| StoreFormat::E4m3.round(value).to_f32());
+    /// assert_eq!((stored[0], row.counts().flushed, row.counts().overflowed), (0.1015625, 1, 1));
+    /// ```
+    #[must_use]
+    pub fn round(self, u: f32) -> f16 {
+        match self {
+            Self::Fp16 => f16_from_f32(u, Round::NearestEven),
+            Self::E5m2 | Self::E4m3 => {
+                let format = self.format();
+                f16_from_f32(format.decode(format.encode(u, Round::NearestEven).bits), Round::NearestEven)
+            }
+        }
     }
 
     /// Returns the name of the format in the text of a method.

@@ -198,3 +198,48 @@ fn a_counted_row_takes_its_format() {
         assert_eq!(read.counted_in(format), Stats::from_words(&own.to_words(), format.convention(), 3).expect("a row"));
     }
 }
+
+/// A store rounds once, and the half holds every pattern of the format: at all bounds between neighbours and beside
+/// them, the result is that of arithmetic in f64, and the counters are those of the casts.
+#[test]
+fn a_store_rounds_once_and_is_counted() {
+    for format in StoreFormat::ALL {
+        let number = format.format();
+        let Target { mantissa_bits, least_exponent, max, .. } = target(format);
+        let line: Vec<f32> = (0..=number.max_bits()).map(|bits| number.decode(bits)).collect();
+        for &value in &line {
+            assert_eq!(format.round(value).to_f32().to_bits(), value.to_bits(), "{format}: {value:e} is no half");
+            assert_eq!(format.round(-value).to_f32().to_bits(), (-value).to_bits());
+        }
+        let middles = line.windows(2).map(|pair| narrow(f64::midpoint(pair[0].into(), pair[1].into())));
+        let middle = number.max() + (number.max() - line[line.len() - 2]) / 2.0;
+        let around = |x: f32| [x.to_bits().saturating_sub(1), x.to_bits(), x.to_bits() + 1].map(f32::from_bits);
+        let inputs: Vec<f32> = middles.chain([middle, f32::MAX, 1e-40]).flat_map(around).collect();
+        let (mut flushed, mut subnormal, mut overflowed) = (0, 0, 0);
+        for &x in inputs.iter().filter(|x| x.is_finite()) {
+            let exact = f64::from(x);
+            let exponent = if exact < pow2(least_exponent) { least_exponent } else { common::floor_log2(exact) };
+            let quantum = pow2(exponent - mantissa_bits);
+            let want = (exact / quantum).round_ties_even() * quantum;
+            let got = format.round(x).to_f64();
+            if want > max {
+                assert!(
+                    !got.is_finite() && got.is_nan() == (format == StoreFormat::E4m3),
+                    "{format}: {x:e} gave {got:e}"
+                );
+                overflowed += 1;
+            } else {
+                assert_eq!(got.to_bits(), want.to_bits(), "{format}: {x:e} gave {got:e}");
+                flushed += u64::from(want == 0.0 && x != 0.0);
+                subnormal += u64::from(want != 0.0 && want < pow2(least_exponent));
+            }
+        }
+        let finite: Vec<f32> = inputs.into_iter().filter(|x| x.is_finite()).collect();
+        let row = row(format.convention(), 0, Detail::Counts, &finite);
+        let counts = row.counts();
+        assert_eq!((counts.flushed, counts.subnormal, counts.overflowed), (flushed, subnormal, overflowed), "{format}");
+        assert!(format.round(f32::NAN).is_nan());
+        let infinite = format.round(f32::NEG_INFINITY);
+        assert!(if format == StoreFormat::E4m3 { infinite.is_nan() } else { infinite == half::f16::NEG_INFINITY });
+    }
+}
