@@ -77,7 +77,7 @@ impl Site {
             i64::from(config.interval),
             place(&TIMINGS, config.when),
             place(&CALLS, config.calls),
-            memory_word(config.memory, config.amax) + MEMORIES * place(&StoreFormat::ALL, config.format),
+            memory_word(config.memory, config.amax).saturating_add(word_of(config.format)),
             some(config.outliers),
             i64::from(config.exact.ppm()),
             i64::from(config.exact.window()),
@@ -175,6 +175,11 @@ fn memory_word(memory: Memory, amax: Option<Amax>) -> i64 {
         || place(&MEMORY, memory),
         |amax| FIRST_AMAX + i64::from(amax.margin()) * AMAX_HISTORIES + i64::from(amax.history()),
     )
+}
+
+/// Returns the number that a format adds to the word of memory and amax rule: 0 for FP16, as before formats existed.
+fn word_of(format: StoreFormat) -> i64 {
+    MEMORIES.saturating_mul(place(&StoreFormat::ALL, format))
 }
 
 fn memory_of(word: i64) -> Result<(Memory, Option<Amax>), WordsError> {
