@@ -70,6 +70,7 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
             scores: None,
             validation: None,
             sites: points,
+            activations: Vec::new(),
             ranks: None,
         });
     }

@@ -70,6 +70,9 @@ pub struct Record {
     pub events: Vec<(u64, Event)>,
     pub scores: Vec<Score>,
     pub sites: Vec<SiteSeries>,
+    /// Stores of the forward pass, from the first sampled step on in which one of them has an exponent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub activations: Vec<SiteSeries>,
     /// Stretches of steps that several ranks took together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<Stretch>,
@@ -299,6 +302,9 @@ pub struct LogEntry {
     /// State of each site, in sampled steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Point>,
+    /// State of each store of the forward pass, in sampled steps, if one of them has an exponent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub activations: Vec<Point>,
     /// Communication of gradients between ranks, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<GradientTraffic>,

@@ -33,6 +33,7 @@ pub struct StepResult<'a> {
 pub struct Recorder {
     record: Record,
     every: u64,
+    /// Places of sites in their lists, by name. No activation has the name of a gradient.
     index: HashMap<String, usize>,
     extremes: HashMap<String, Extremes>,
     doubts: SanityChecks,
@@ -61,6 +62,7 @@ impl Recorder {
             events: Vec::new(),
             scores: Vec::new(),
             sites: Vec::new(),
+            activations: Vec::new(),
             ranks: Vec::new(),
             samples: Predictions::NONE,
         };
@@ -96,14 +98,37 @@ impl Recorder {
                 points.push(Point::new(site, *extremes, iteration));
             }
         }
+        let mut forward = Vec::new();
+        let begins = self.record.activations.is_empty();
+        if !begins || activations.iter().any(|site| site.alpha != 0) {
+            for site in activations {
+                let extremes = self.extremes.entry(site.name.to_owned()).or_default();
+                extremes.add(site);
+                if sampled || begins {
+                    forward.push(Point::new(site, *extremes, iteration));
+                }
+            }
+        }
         let all = || sites.iter().chain(activations);
         let skipped = outcome.skipped.as_ref().map(|skipped| Event::from_skip(skipped, unusable, all()));
         let repeated = outcome.repeated.iter().map(|one| Event::new(one, Some(&one.site), all())).collect();
         let (loss, scores, validation) = (outcome.loss, None, None);
         let losses = losses.iter().map(|&(name, loss)| (name.to_owned(), Some(loss).filter(|loss| loss.is_finite())));
         let losses = losses.collect();
-        let sites = points;
-        let entry = LogEntry { iteration, loss, losses, seconds, skipped, repeated, scores, validation, sites, ranks };
+        let (sites, activations) = (points, forward);
+        let entry = LogEntry {
+            iteration,
+            loss,
+            losses,
+            seconds,
+            skipped,
+            repeated,
+            scores,
+            validation,
+            sites,
+            activations,
+            ranks,
+        };
         self.add(&entry);
         entry
     }
@@ -141,6 +166,9 @@ impl Recorder {
             self.extremes.insert(point.name.clone(), point.extremes);
             self.doubts.set_flushed(&point.name, point.extremes.flushes_all());
         }
+        for point in &entry.activations {
+            self.extremes.insert(point.name.clone(), point.extremes);
+        }
         self.add(entry);
         self.warn_of_samples(entry);
         self.scored(entry);
@@ -174,13 +202,15 @@ impl Recorder {
         }
         let events = entry.repeated.iter().chain(&entry.skipped).cloned().map(|event| (entry.iteration, event));
         record.events.extend(events.take(EVENTS.saturating_sub(record.events.len())));
-        for point in &entry.sites {
-            let next = record.sites.len();
-            let index = *self.index.entry(point.name.clone()).or_insert(next);
-            if index == next {
-                record.sites.push(SiteSeries { name: point.name.clone(), ..SiteSeries::default() });
+        for (points, all) in [(&entry.sites, &mut record.sites), (&entry.activations, &mut record.activations)] {
+            for point in points {
+                let next = all.len();
+                let index = *self.index.entry(point.name.clone()).or_insert(next);
+                if index == next {
+                    all.push(SiteSeries { name: point.name.clone(), ..SiteSeries::default() });
+                }
+                all[index].push(entry.iteration, point);
             }
-            record.sites[index].push(entry.iteration, point);
         }
     }
 
@@ -224,11 +254,49 @@ impl Recorder {
 
     /// Returns the record of a run that ended early with an error.
     pub fn failed(mut self, error: &Failure) -> Record {
-        for site in &mut self.record.sites {
+        for site in self.record.sites.iter_mut().chain(&mut self.record.activations) {
             if let Some(extremes) = self.extremes.get(&site.name) {
                 site.extremes = *extremes;
             }
         }
         Record { failure: Some(error.to_string()), ..self.record }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gradscale::gradscale_core::stats::{Convention, Detail, Stats};
+
+    #[test]
+    fn activations_are_recorded_once_one_has_an_exponent() {
+        let mut row = Stats::new(Convention::FP16, 0, Detail::Counts);
+        row.observe(&[1e-9, 1.0]);
+        let report = |name, alpha| SiteReport {
+            name,
+            alpha,
+            row: &row,
+            gamma_measured: 0.5,
+            gamma_predicted: None,
+            bound: None,
+            overflows: 0,
+            subnormal_share: 0.0,
+            log2_amax: Some(0.0),
+        };
+        let mut recorder = Recorder::new("gs", 0, 1000, &[]);
+        let outcome =
+            StepOutcome { loss: 1.0, skipped: None, repeated: Vec::new(), gradient_norm: None, below_eps: Vec::new() };
+        let mut step = |iteration, alphas: [i32; 2]| {
+            let activations = [report("a/forward", alphas[0]), report("b/forward", alphas[1])];
+            let result = StepResult { outcome: &outcome, losses: &[], unusable: None, activations: &activations };
+            let sampled = recorder.samples(iteration);
+            recorder.step(iteration, result, (0.1, None), &[], sampled).activations.len()
+        };
+        // Between samples only the first step with an exponent is recorded.
+        assert_eq!([step(1, [0, 0]), step(12, [0, -3]), step(13, [0, -3]), step(20, [0, 0])], [0, 2, 0, 2]);
+        let record = recorder.done();
+        let [a, b] = &record.activations[..] else { panic!("{:?}", record.activations) };
+        assert_eq!((a.name.as_str(), &b.iteration, &b.alpha), ("a/forward", &vec![12, 20], &vec![-3, 0]));
+        assert!(record.sites.is_empty() && a.extremes.worst > 0.4);
     }
 }

@@ -1,6 +1,7 @@
 //! `report.html`: results of a training or a comparison for readers. It is one file, without scripts and without access
 //! to the network; colours follow the reader's light or dark mode.
 
+mod activations;
 pub(crate) mod axis;
 mod curves;
 mod events;
@@ -63,6 +64,7 @@ pub fn html(reports: &[Report<'_>]) -> String {
         report.data.map_or_else(String::new, |data| curves::section_of(report, data)),
         scales::section_of(report),
         underflow::section_of(report),
+        activations::section_of(report),
         histogram::section_of(report),
         range::section_of(report),
         events::section_of(report),

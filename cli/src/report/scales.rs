@@ -71,23 +71,34 @@ fn by_layer(report: &Report<'_>, names: &[&str], range: Axis, method: &str, clas
             rows.mark(&format!("dashed {class}"), f64::from(alpha));
         }
     }
+    draw_spans(&mut rows, names, class, report.runs_of(method).map(|run| (run.seed, &run.sites[..])));
+    rows.svg.finish(&format!("Scale of each site under {method}"))
+}
+
+/// Draws the exponents of sites, one row for each name: mean, spread and range over time and seeds, and the last of each
+/// seed. `runs` are seeds with their sites.
+pub(super) fn draw_spans<'a>(
+    rows: &mut RowPlot, names: &[&str], class: &str, runs: impl Iterator<Item = (u64, &'a [SiteSeries])>,
+) {
+    let runs: Vec<_> = runs.collect();
     for (i, name) in names.iter().enumerate() {
-        let seeds: Vec<_> = report.runs_of(method).filter_map(|run| site(run, name)).collect();
-        let all = || seeds.iter().flat_map(|site| &site.alpha).copied().map(f64::from);
+        let find =
+            |&(seed, sites): &(u64, &'a [SiteSeries])| Some((seed, sites.iter().find(|site| site.name == *name)?));
+        let seeds: Vec<(u64, &SiteSeries)> = runs.iter().filter_map(find).collect();
+        let all = || seeds.iter().flat_map(|(_, site)| &site.alpha).copied().map(f64::from);
         let Some((mean, spread)) = mean_and_spread(all()) else { continue };
         let (y, (low, high)) = (rows.y(i), extent(all()));
         rows.svg.line(&format!("line {class}"), (rows.x.at(low), y), (rows.x.at(high), y));
         let tip = format!("{name}: mean 2^{mean:.1} ± {spread:.1}, from {} to {}", power(2, low), power(2, high));
         let (from, to) = (rows.x.at(mean - spread) - 1.0, rows.x.at(mean + spread) + 1.0);
         rows.svg.rect(&format!("bar {class}"), (from, y - 4.5), (to, y + 4.5), &tip);
-        for (site, run) in seeds.iter().zip(report.runs_of(method)) {
+        for (seed, site) in &seeds {
             if let Some(&last) = site.alpha.last() {
-                let tip = format!("{name}, seed {}: {} at the end", run.seed, power(2, f64::from(last)));
+                let tip = format!("{name}, seed {seed}: {} at the end", power(2, f64::from(last)));
                 rows.svg.dot(&format!("fill {class}"), (rows.x.at(f64::from(last)), y), 3.0, &tip);
             }
         }
     }
-    rows.svg.finish(&format!("Scale of each site under {method}"))
 }
 
 /// Draws the exponents of all sites of a method's first seed.

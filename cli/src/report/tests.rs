@@ -73,6 +73,19 @@ fn names_stay_names() {
 }
 
 #[test]
+fn activations_are_shown_where_one_has_an_exponent() {
+    let plain = record("gs", &json!([site("net.a/dgrad", 3, &json!(null))]));
+    assert!(!html(vec!["gs"], std::slice::from_ref(&plain)).contains("id=\"activations\""));
+    let all = json!([site(HOSTILE, -5, &json!(null)), site("net.b/forward", 0, &json!(null))]);
+    let run = Record { activations: serde_json::from_value(all).expect("sites"), ..plain };
+    let html = html(vec!["gs"], &[run]);
+    assert!(html.contains("<section id=\"activations\""));
+    let numbers = ["2⁰", "2⁰", "2⁻²⁰", &text::percent(0.5), "3"].map(|number| format!("<td>{number}</td>")).concat();
+    assert!(html.contains(&format!("<th scope=\"row\">net.b/forward</th>{numbers}")), "{html}");
+    assert!(html.contains("<td>2⁻⁵</td>") && !html.contains("<script"));
+}
+
+#[test]
 fn nothing_to_show_is_shown() {
     for runs in [vec![], vec![record("fp32", &json!([]))]] {
         let html = html(vec!["fp32"], &runs);

@@ -138,6 +138,7 @@ impl Read {
                 scores: None,
                 validation: None,
                 sites: Vec::new(),
+                activations: Vec::new(),
                 ranks: None,
             };
             // An entry of numbers and a text has a line.
@@ -199,6 +200,7 @@ mod tests {
                 scores: None,
                 validation: None,
                 sites: Vec::new(),
+                activations: Vec::new(),
                 ranks: None,
             }
         };
