@@ -293,9 +293,10 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes a weight. In a half model it is stored in half and cast where it is read.
+    /// Writes a weight. In a half model it is stored in half and cast where it is read, unless a value is too large.
     fn weight(&mut self, Weight { name, learned, .. }: &Weight, sizes: &[usize], values: &[f32]) -> String {
-        if !self.half || !learned {
+        let fits = |&value: &f32| f16::from_f32(value).is_finite() || !value.is_finite();
+        if !self.half || !learned || !values.iter().all(fits) {
             let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             return self.initializer(name, sizes, DataType::Float, bytes);
         }

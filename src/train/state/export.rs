@@ -10,7 +10,8 @@ use gradscale_core::backend::Backend;
 
 impl<B: Backend> Trainer<B> {
     /// Exports a network in evaluation mode as an ONNX model (operator set 21), for inputs of these shapes. It computes
-    /// in f32. With `half`, learned parameters are stored in FP16 and cast where they are read, which halves the file.
+    /// in f32, so activations need no exponents. With `half`, learned parameters are stored in FP16 and cast where they are
+    /// read, which halves the file. Those with a value beyond 65504 stay in f32.
     ///
     /// Inputs are called `input`, or `input0`, `input1`, …, and have the shapes of the batch, for example [n, h, w, c].
     /// Their types are f32, bytes, or 64-bit integers instead of our 32-bit ones. The result is `output`, [n, h, w, c].

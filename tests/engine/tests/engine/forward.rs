@@ -497,3 +497,20 @@ fn ranks_change_programs_together() {
         assert_eq!(trained[0].0 > 0, method.ends_with("repeat"), "{method}");
     }
 }
+
+/// A model with halves has no infinite weight: a parameter that does not fit stays in f32.
+#[test]
+fn a_model_with_halves_keeps_weights_that_do_not_fit() {
+    let mut parameters = Parameters::seeded(1);
+    let layer = Linear::new(&mut parameters.at("layer"), 2, 2);
+    let mut trainer =
+        Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.1), Method::mixed()).expect("a trainer");
+    let mut export = |weights: [f32; 4]| {
+        trainer.set_parameter("layer.weight", &weights).expect("a shape");
+        let inputs = [Input::f32([1, 2], &[0.0; 2])];
+        trainer.onnx(inputs, true, |[x]| layer.forward(x)).expect("a model")
+    };
+    let contains = |model: &[u8], weight: f32| model.windows(4).any(|bytes| bytes == weight.to_le_bytes());
+    let (large, small) = (export([1e5, 0.3, 0.3, 0.3]), export([6e4, 0.3, 0.3, 0.3]));
+    assert!(contains(&large, 1e5) && !contains(&small, 6e4));
+}
