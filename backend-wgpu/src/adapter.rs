@@ -1,6 +1,6 @@
 //! Adapters of this machine: their features and limits, and the wgpu device that is requested from one.
 
-use crate::{Error, engine::NotOffered, product_engine::Coop};
+use crate::{Error, engine::NotOffered, product_engine::Coop, product_tile::ProductTile, tile_choice::guess_tile};
 use pollster::block_on;
 
 /// Adapter of wgpu: a GPU, or a driver that computes on the CPU.
@@ -88,6 +88,11 @@ impl Adapter {
     /// Returns the arrangements of cooperative matrices that the adapter offers as candidates.
     pub(crate) fn cooperative(&self) -> Result<Vec<Coop>, NotOffered> {
         Coop::candidates(&self.inner)
+    }
+
+    /// Returns the first guess for the tile of products.
+    pub(crate) fn guess_tile(&self) -> ProductTile {
+        guess_tile(&self.inner.get_info())
     }
 
     /// Opens a device with all that the adapter allows: timestamps, subgroups and f16 where it has them, and cooperative

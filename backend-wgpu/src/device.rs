@@ -9,6 +9,7 @@ use crate::{
     product_engine::{PlantedFault, Products},
     product_tile::ProductTile,
     recording::Pending,
+    tile_choice::{TileChoice, TileReason},
 };
 use gradscale_core::stats::FlushRule;
 use std::sync::{
@@ -36,8 +37,9 @@ pub struct Wgpu {
     f16: bool,
     conversions: Conversions,
     pub(crate) products: Products,
-    /// Tile of all SIMT products, if a test has chosen it.
+    /// Tile of all SIMT products, if a test or a timing has chosen it.
     pub(crate) product_tile: Option<ProductTile>,
+    pub(crate) tile_choice: TileChoice,
     pub(crate) planted_fault: PlantedFault,
     pub(crate) flush: FlushRule,
     pub(crate) f32_subnormals: bool,
@@ -87,6 +89,7 @@ impl Wgpu {
             limits,
             products: Products::simt(EnginePreference::Simt, EngineReason::Pinned),
             product_tile: None,
+            tile_choice: TileChoice { tile: ProductTile::Side128, reason: TileReason::Guessed },
             planted_fault: PlantedFault::None,
             flush: FlushRule::Nearest,
             f32_subnormals: false,
@@ -125,6 +128,12 @@ impl Wgpu {
     #[must_use]
     pub fn with_product_tile(self, tile: ProductTile) -> Self {
         Self { product_tile: Some(tile), ..self }
+    }
+
+    /// Returns the tile that large SIMT products use, and why: see [`crate::TilePreference`].
+    #[must_use]
+    pub const fn product_tile_choice(&self) -> &TileChoice {
+        &self.tile_choice
     }
 
     pub(crate) const fn has_subgroups(&self) -> bool {

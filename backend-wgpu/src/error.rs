@@ -37,6 +37,8 @@ pub enum Error {
     Row(RowError),
     /// The requested engine of products is not available, or there is none of this name.
     Engine(String),
+    /// There is no tile of products of the requested name.
+    Tile(String),
     /// Any other failure of the device, with its message.
     Failed(String),
 }
@@ -61,7 +63,7 @@ impl fmt::Display for Error {
             Self::Kernel { name, log } => write!(f, "the kernel {name} does not compile: {log}"),
             Self::Unsupported(operator) => write!(f, "the wgpu backend has no operator {operator}"),
             Self::Row(error) => write!(f, "the device wrote an invalid statistics row: {error}"),
-            Self::Engine(reason) => f.write_str(reason),
+            Self::Engine(reason) | Self::Tile(reason) => f.write_str(reason),
             Self::Failed(reason) => write!(f, "the device failed: {reason}"),
         }
     }

@@ -31,6 +31,9 @@ mod queue;
 mod recording;
 mod self_test;
 mod table;
+mod tile_cache;
+mod tile_choice;
+mod tile_timing;
 mod timing;
 mod transfer;
 
@@ -45,6 +48,7 @@ pub use memory::Memory;
 pub use product_tile::ProductTile;
 pub use recording::Recording;
 pub use table::Table;
+pub use tile_choice::{TileChoice, TilePreference, TileReason, TileTime};
 
 /// Compiles the example of the README as a documentation test.
 #[cfg(doctest)]

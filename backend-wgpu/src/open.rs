@@ -5,6 +5,7 @@ use crate::{
     conversion_test::ConversionFaults,
     engine::{EnginePreference, EngineReason, Refusal, RefusalCause},
     product_engine::{PlantedFault, Products},
+    tile_choice::TilePreference,
 };
 use core::sync::atomic::AtomicU64;
 use pollster::block_on;
@@ -20,12 +21,13 @@ impl Wgpu {
     }
 
     /// Opens a device on an adapter; `checked` lets kernels check every index, divisor and loop. The environment
-    /// variable `GRADSCALE_WGPU_PRODUCTS` (`fastest`, `simt` or `cooperative`) chooses the engine of products.
+    /// variable `GRADSCALE_WGPU_PRODUCTS` (`fastest`, `simt` or `cooperative`) chooses the engine of products, and
+    /// `GRADSCALE_WGPU_TILE` the tile of SIMT products: see [`TilePreference`].
     ///
-    /// If the adapter offers cooperative matrices, they are tested and timed first: see [`Wgpu::product_engine_reason`].
+    /// Tiles are timed on a GPU. If the adapter offers cooperative matrices, they are tested and timed first: see [`Wgpu::product_engine_reason`].
     ///
     /// # Errors
-    /// [`Error::NoDevice`], [`Error::Engine`], and errors of the first kernels.
+    /// [`Error::NoDevice`], [`Error::Engine`], [`Error::Tile`], and errors of the first kernels.
     pub fn open(adapter: &Adapter, checked: bool) -> Result<Self, Error> {
         block_on(Self::open_async(adapter, checked))
     }
@@ -62,36 +64,38 @@ impl Wgpu {
     pub(crate) async fn open_planted(
         adapter: &Adapter, checked: bool, preference: EnginePreference, planted_fault: PlantedFault,
     ) -> Result<Self, Error> {
+        let tile = TilePreference::from_environment()?;
         let candidates = adapter.cooperative();
         let offered = preference != EnginePreference::Simt && candidates.is_ok();
-        let mut opened = Self::connect(adapter, checked, offered).await?;
+        let mut opened = Self::connect(adapter, checked, offered, tile).await?;
         opened.planted_fault = planted_fault;
         let chosen = opened.choose_engine(candidates.clone(), preference, adapter.is_software()).await;
         opened.products = match (chosen, candidates, preference) {
             (Ok(products), _, _) => products,
             // A driver that loses its device over cooperative matrices may well do without them.
             (Err(Error::Lost(reason)), Ok(candidates), EnginePreference::Fastest) => {
-                opened = Self::connect(adapter, checked, false).await?;
+                opened = Self::connect(adapter, checked, false, tile).await?;
                 let cause = RefusalCause::Failed(format!("the device is lost: {reason}"));
                 let refusals = candidates.first().map(|coop| Refusal { engine: coop.engine(), cause });
                 Products::simt(preference, EngineReason::Refused(refusals.into_iter().collect()))
             }
             (Err(error), _, _) => return Err(error),
         };
-        // Launches of the self-test are not counted.
+        // Launches of the self-test and of timing are not counted.
         opened.launches_by_simt = AtomicU64::new(0);
         opened.launches_by_coop = AtomicU64::new(0);
         Ok(opened)
     }
 
     /// Opens a device whose engine of products is not yet chosen.
-    async fn connect(adapter: &Adapter, checked: bool, cooperative: bool) -> Result<Self, Error> {
+    async fn connect(adapter: &Adapter, checked: bool, cooperative: bool, tile: TilePreference) -> Result<Self, Error> {
         let (device, queue) = adapter.open(cooperative).await?;
         let mut opened = Self::from_handles(device, queue, adapter.name(), checked);
         if adapter.packs_halves() {
             opened.choose_conversions(ConversionFaults::NONE).await?;
         }
         opened.probe().await?;
+        opened.choose_tile(adapter, tile).await?;
         Ok(opened)
     }
 }

@@ -1,5 +1,6 @@
 //! Tile of results that one workgroup of the SIMT kernels computes.
 
+use core::fmt;
 use gradscale_core::ops::GemmShape;
 
 /// Rows or columns up to which a tile with 16 of them is used, because the others would be at least half empty.
@@ -77,9 +78,9 @@ impl ProductTile {
         [m.div_ceil(rows), n.div_ceil(columns)]
     }
 
-    /// Returns the largest tile that the shape fills and that leaves enough workgroups; `copies` is the number of products
-    /// of this shape, those of a batch and of split sums.
-    pub(crate) fn choose(shape: GemmShape, copies: u32) -> Self {
+    /// Returns the tile for a shape: the preferred one if the shape fills it and leaves enough workgroups, else the largest
+    /// below it that does. `copies` is the number of products of this shape, those of a batch and of split sums.
+    pub(crate) fn choose(preferred: Self, shape: GemmShape, copies: u32) -> Self {
         let GemmShape { m, n, .. } = shape;
         let are_many = |tile: &Self| {
             tile.counts(shape).into_iter().map(u64::from).product::<u64>() * u64::from(copies) >= MIN_LARGE_TILES
@@ -90,10 +91,29 @@ impl ProductTile {
         }
         let fits = |tile: &Self| {
             let [rows, columns] = tile.sides();
-            (rows <= 64 || m > 64) && (columns <= 64 || n > 64) && are_many(tile)
+            (rows <= 64 || m > rows / 2) && (columns <= 64 || n > columns / 2) && are_many(tile)
         };
-        let larger = [Self::Side128, Self::Rows128, Self::Columns128];
-        larger.into_iter().find(fits).unwrap_or(Self::Side64)
+        preferred.descending().iter().copied().find(fits).unwrap_or(Self::Side64)
+    }
+
+    /// Returns this tile and those that replace it, in order, where a shape does not fill it. 64×64 replaces all.
+    const fn descending(self) -> &'static [Self] {
+        match self {
+            Self::Side128 => &[Self::Side128, Self::Rows128, Self::Columns128],
+            Self::Rows128 => &[Self::Rows128, Self::Columns128],
+            Self::Columns128 => &[Self::Columns128, Self::Rows128],
+            Self::Rows256 => &[Self::Rows256],
+            Self::Side64 => &[Self::Side64],
+            Self::Side16 => &[Self::Side16],
+        }
+    }
+}
+
+impl fmt::Display for ProductTile {
+    /// Writes the rows and columns, for example `128x64`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rows, columns] = self.sides();
+        write!(f, "{rows}x{columns}")
     }
 }
 
@@ -103,7 +123,8 @@ mod tests {
 
     #[test]
     fn tiles_are_filled_and_leave_enough_workgroups() {
-        let choose = |m, n, copies| ProductTile::choose(GemmShape { m, n, k: 64 }, copies);
+        let choose_from = |preferred, m, n, copies| ProductTile::choose(preferred, GemmShape { m, n, k: 64 }, copies);
+        let choose = |m, n, copies| choose_from(ProductTile::Side128, m, n, copies);
         assert_eq!(choose(32, 4096, 1), ProductTile::Side16);
         assert_eq!(choose(4096, 4096, 1), ProductTile::Side128);
         // 64 tiles of 128×128 would leave half of a large GPU idle.
@@ -116,6 +137,16 @@ mod tests {
         // The classes of a segmentation.
         assert_eq!(choose(2_000_000, 11, 1), ProductTile::Rows256);
         assert_eq!(choose(11, 2_000_000, 1), ProductTile::Side16);
+        for preferred in ProductTile::ALL {
+            // Large products use the preferred tile; where most of it would be empty, smaller ones are used.
+            assert_eq!(choose_from(preferred, 4096, 4096, 1), preferred);
+            assert_eq!(choose_from(preferred, 32, 4096, 1), ProductTile::Side16);
+            let few = if preferred == ProductTile::Side16 { preferred } else { ProductTile::Side64 };
+            assert_eq!(choose_from(preferred, 256, 256, 1), few, "{preferred}");
+        }
+        assert_eq!(choose_from(ProductTile::Rows128, 64, 3136, 8), ProductTile::Columns128);
+        assert_eq!(choose_from(ProductTile::Columns128, 2_000_000, 64, 1), ProductTile::Rows128);
+        assert_eq!(choose_from(ProductTile::Rows256, 128, 4096, 99), ProductTile::Side64);
     }
 
     #[test]

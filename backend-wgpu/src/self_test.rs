@@ -234,7 +234,7 @@ impl Wgpu {
     }
 
     /// Measures the device time of a step; wall-clock time if it has no timestamps.
-    async fn measure_step(&self, step: &Recording, y: &Memory) -> Result<Duration, Error> {
+    pub(crate) async fn measure_step(&self, step: &Recording, y: &Memory) -> Result<Duration, Error> {
         if let Some(time) = self.time(step)? {
             return Ok(time);
         }

@@ -13,7 +13,8 @@ use gradscale_core::{
     stats::{Convention, Detail, Stats},
 };
 use gradscale_wgpu::{
-    Adapter, EnginePreference, EngineReason, ProductEngine, ProductLaunches, ProductTile, Wgpu, adapters,
+    Adapter, EnginePreference, EngineReason, ProductEngine, ProductLaunches, ProductTile, TilePreference, Wgpu,
+    adapters,
 };
 use pollster::block_on;
 use std::collections::BTreeMap;
@@ -285,6 +286,33 @@ fn every_tile_has_the_same_bits() {
             devices.iter().for_each(|(tile, gpu)| same(&format!("{name} by {tile:?}"), &on(integers, gpu), &want));
             same_bits(&name, devices.iter().map(|(_, gpu)| on(fractions, gpu)).collect());
         }
+    }
+}
+
+/// Products that are large enough for the chosen tile have the same bits whichever it is. The largest and the smallest tile
+/// suffice, because the test above compares all.
+#[test]
+fn the_choice_of_a_tile_changes_no_bit() {
+    let Some(_) = device() else { return };
+    let adapter = Adapter::get(0).unwrap();
+    // As many products as are needed for 128 tiles of 128×128.
+    let (m, n, k) = (128, 128, 8);
+    let p = Gemm::new(m, n, k).and_then(|p| p.batched(128, [m * k, k * n, m * n])).unwrap();
+    let lens = p.lens().map(|len| len as usize);
+    let mut gpu = Wgpu::new(0).unwrap().without_cooperative_matrices();
+    let mut results = Vec::new();
+    for tile in [ProductTile::Side128, ProductTile::Side16] {
+        gpu = gpu.with_tile_preference(&adapter, TilePreference::Pinned(tile)).unwrap();
+        assert_eq!(gpu.product_tile_choice().tile, tile);
+        let (values, row) = run_on(fractions, &gpu, lens, |device, a, b, store| {
+            device.launch(Launch::Gemm { p, a, b, bias: None, y: store })
+        });
+        let bits: Vec<u32> = values.into_iter().map(f32::to_bits).collect();
+        results.push((tile, bits, *row.counts()));
+    }
+    let (_, bits, counts) = &results[0];
+    for (tile, other, other_counts) in &results {
+        assert!(other == bits && other_counts == counts, "other bits by {tile}");
     }
 }
 

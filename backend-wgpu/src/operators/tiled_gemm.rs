@@ -83,7 +83,8 @@ impl Wgpu {
         self.launches_by_simt.fetch_add(1, Relaxed);
         let split_len = p.split_len();
         let splits = k.div_ceil(split_len).max(1);
-        let tile = self.product_tile.unwrap_or_else(|| ProductTile::choose(p.shape, p.batch * splits));
+        let tile =
+            self.product_tile.unwrap_or_else(|| ProductTile::choose(self.tile_choice.tile, p.shape, p.batch * splits));
         let ([rows, columns], [tiles_m, tiles_n]) = (tile.sides(), tile.counts(p.shape));
         let aligned = p.aligned && k.is_multiple_of(tile.depth()) && tile.has_aligned_variant();
         let bias = bias_type(p.bias);

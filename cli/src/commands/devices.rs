@@ -70,11 +70,12 @@ fn adapters(text: &mut String) {
     }
 }
 
-/// Writes which engine a wgpu device uses for matrix products, and why.
+/// Writes which engine and which tile a wgpu device uses for products, and why.
 #[cfg(feature = "wgpu")]
 fn products(device: &gradscale::Wgpu, text: &mut String) {
     write_property(text, "products", &device.product_engine().to_string());
     write_property(text, "because", &device.product_engine_reason().to_string());
+    write_property(text, "tile of products", &device.product_tile_choice().to_string());
 }
 
 /// Describes all CUDA devices. One that cannot be opened is listed with its error.
