@@ -94,7 +94,8 @@ impl Site {
                 let least = guard.into_iter().chain(tried).fold(span.min, i64::min);
                 let moved = narrow(span.max.saturating_sub(least));
                 let room = if span.has_enough_samples { moved.saturating_add(2).max(2).min(room) } else { room };
-                let lift = narrow(span.max.saturating_sub(own).clamp(0, spread));
+                // `clamp` would link its panic for crossed bounds.
+                let lift = narrow(span.max.saturating_sub(own).max(0).min(spread));
                 HeadroomConstraints {
                     max_no_overflow: relative(least),
                     headroom_bits: room,
