@@ -42,6 +42,11 @@ fn names<'a>(report: &'a Report<'_>, method: &str) -> Vec<&'a str> {
     longest.into_iter().flatten().map(|site| site.name.as_str()).collect()
 }
 
+/// Returns the name of an activation without the ending that all of them have.
+fn without_suffix(name: &str) -> &str {
+    name.strip_suffix("/forward").unwrap_or(name)
+}
+
 fn draw_scales(report: &Report<'_>, method: &str, class: &str) -> String {
     let names = names(report, method);
     let all = report.runs_of(method).flat_map(|run| &run.activations).flat_map(|site| &site.alpha);
@@ -63,7 +68,7 @@ fn table(report: &Report<'_>, method: &str) -> String {
         let overflows: u64 = sites().filter_map(|site| site.overflows.last().copied()).sum();
         format!(
             "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{overflows}</td></tr>\n",
-            escape(name),
+            escape(without_suffix(name)),
             show(lowest),
             show(last),
             show(largest.map(f64::round)),

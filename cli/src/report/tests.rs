@@ -81,7 +81,7 @@ fn activations_are_shown_where_one_has_an_exponent() {
     let html = html(vec!["gs"], &[run]);
     assert!(html.contains("<section id=\"activations\""));
     let numbers = ["2⁰", "2⁰", "2⁻²⁰", &text::percent(0.5), "3"].map(|number| format!("<td>{number}</td>")).concat();
-    assert!(html.contains(&format!("<th scope=\"row\">net.b/forward</th>{numbers}")), "{html}");
+    assert!(html.contains(&format!("<th scope=\"row\">net.b</th>{numbers}")), "{html}");
     assert!(html.contains("<td>2⁻⁵</td>") && !html.contains("<script"));
 }
 
