@@ -15,6 +15,9 @@ use gradscale_core::ops::ShapeError;
 /// w ← (1 − lr·decay)·w − max(eps₂, rms(w))·min(lr, 1/√t)·u
 /// ```
 ///
+/// The mean of the rows' mean squares is taken to be at least eps₁ (not eps₁²), as PyTorch does. So a gradient with a root
+/// mean square below 3.5·10^-4 gets a larger update, and dividing a loss changes the training.
+///
 /// It is written with the operators of networks, like a custom rule: it runs on every device, with a launch for each
 /// operator and weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
