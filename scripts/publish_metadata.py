@@ -27,8 +27,8 @@ PLACEHOLDER = "https://repository.invalid/gradscale"
 # Manifests that name the repository.
 MANIFESTS = "Cargo.toml", "adapters/Cargo.toml", "python/pyproject.toml", "cli/pyproject.toml", "npm/package.json"
 ADDRESS = re.compile(r"""^( *"?(repository|homepage)"?(?: =|:) )"(https://[^"]*)\"""", re.M)
-# Largest package in bytes before compression: the program, whose sources are 1.5 MB, has some room.
-MAX_PACKAGE_BYTES = 1_600_000
+# Largest package in bytes before compression: the engine, whose sources are 1.65 MB, has some room.
+MAX_PACKAGE_BYTES = 2_000_000
 # What users of a library do not need.
 UNWANTED = re.compile(r"^(scripts|tests|benches|golden|\.ci|\.github)/|\.(png|svg|sh|py|csv|toml\.orig)$|^(deny|clippy|rustfmt)\.toml$")
 # Files that cargo itself adds.
