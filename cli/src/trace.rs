@@ -4,7 +4,9 @@ use crate::{
     Failure, output,
     rule_versions::{CURRENT_HISTORY, spelled},
 };
-use gradscale::{Attempt, Operands, SiteReport, replay::OverflowedActivation};
+use gradscale::{
+    Attempt, Operands, SiteReport, Skipped, gradscale_core::step_outcome::NonFiniteKind, replay::OverflowedActivation,
+};
 use serde::Deserialize;
 use std::{
     collections::BTreeMap,
@@ -103,19 +105,19 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the rows of all sites in the last step.
+    /// Appends the rows of all sites in the last step, and the activation because of which it was skipped, if it was.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub fn push<'a>(
-        &mut self, iteration: u64, skipped: bool, sites: impl IntoIterator<Item = SiteReport<'a>>,
-        operands: impl IntoIterator<Item = (&'a str, &'a Operands)>,
+        &mut self, iteration: u64, skipped: bool, activation: Option<OverflowedActivation>,
+        sites: impl IntoIterator<Item = SiteReport<'a>>, operands: impl IntoIterator<Item = (&'a str, &'a Operands)>,
     ) -> Result<(), Failure> {
         let mut operands: BTreeMap<&str, &Operands> = operands.into_iter().collect();
         let seen =
             sites.into_iter().map(|site| Seen::from_row(site.name, site.row, site.alpha, operands.remove(site.name)));
         let sites = seen.collect();
-        self.line(Step { iteration, skipped, repeated: false, activation: None, method: None, sites })
+        self.line(Step { iteration, skipped, repeated: false, activation, method: None, sites })
     }
 
     fn line(&mut self, step: Step) -> Result<(), Failure> {
@@ -125,6 +127,17 @@ impl Writer {
         let written = self.file.write_all(&line).and_then(|()| self.file.flush());
         written.map_err(|error| Failure::file(&self.path, error))
     }
+}
+
+/// Returns the activation because of which a step was skipped; `activations` are all forward stores.
+#[must_use]
+pub fn overflowed_activation<'a>(
+    skipped: Option<&Skipped>, activations: impl IntoIterator<Item = SiteReport<'a>>,
+) -> Option<OverflowedActivation> {
+    let skipped = skipped?;
+    let (site, _) = skipped.site.as_ref().filter(|(_, kind)| *kind == NonFiniteKind::Overflow)?;
+    let is_activation = activations.into_iter().any(|one| one.name == site);
+    is_activation.then(|| OverflowedActivation { site: site.clone(), exponent: skipped.exponent })
 }
 
 /// Returns the step of a whole line, and whether it is an attempt that was repeated.

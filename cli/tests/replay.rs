@@ -4,7 +4,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a trace are small and known")]
 
 use gradscale::{
-    Cpu, Input, Method, Observation, Parameters, Trainer,
+    Cpu, Input, Method, Observation, Parameters, Trainer, forward_sites,
     gradscale_core::{
         gradient_rules::branch_paper,
         model::terms::Terms,
@@ -16,7 +16,7 @@ use gradscale::{
     nn::{LayerNorm, Linear, Module},
     optim::Sgd,
 };
-use gradscale_cli::trace::{Writer, row};
+use gradscale_cli::trace::{Writer, overflowed_activation, row};
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
@@ -130,7 +130,7 @@ fn a_trace_names_the_activation_that_overflowed() {
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         assert_eq!((&outcome.skipped, outcome.repeated.len()), (&None, usize::from(i == 5)), "{i}");
         trace.push_repeated(i.into(), trainer.attempts()).expect("lines");
-        trace.push(i.into(), false, trainer.sites(), trainer.operands()).expect("a line");
+        trace.push(i.into(), false, None, trainer.sites(), trainer.operands()).expect("a line");
     }
     let recorded = lines(&directory.path().join("t.jsonl"));
     let named: Vec<_> = recorded.iter().filter(|line| !line["activation"].is_null()).collect();
@@ -146,6 +146,41 @@ fn a_trace_names_the_activation_that_overflowed() {
     assert_eq!(code, Some(0), "{error}");
     let page = fs::read_to_string(directory.path().join("t.html")).expect("a page");
     assert!(page.contains(&format!("repeated: {site} overflowed at 2^0; its activations have an exponent now")));
+}
+
+/// A step that was skipped because of an activation names it in the trace and on the page, and not the first gradient that
+/// was infinite because of it.
+#[test]
+fn a_trace_names_the_activation_of_a_skipped_step() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut parameters = Parameters::seeded(2);
+    let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 8, 8));
+    let method = "gs:interval=3,forward=off".parse::<Method>().expect("a method");
+    let mut trainer =
+        Trainer::new(Cpu::new(1).expect("a thread"), parameters, Sgd::new(1e-3), method).expect("a trainer");
+    trainer.observe(Observation::Rows(Detail::Full));
+    let path = directory.path().join("t.jsonl");
+    let mut trace = Writer::create(&path).expect("a trace").made_by("gs:interval=3,forward=off");
+    for i in 1..=4u8 {
+        let large = if i == 3 { 3e4 } else { 1.0 };
+        let x: Vec<f32> = (0..32).map(|k| f32::from((k * 5 + i) % 7) / 7.0 * large).collect();
+        let batch = [Input::f32([4, 8], &x), Input::u8([4], &[0, 1, 2, 3])];
+        let gradients = trainer.backward(batch, |[x, labels]| two.forward(one.forward(x) * 8.0).cross_entropy(labels));
+        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
+        let activation = overflowed_activation(outcome.skipped.as_ref(), forward_sites(&trainer));
+        assert_eq!((outcome.skipped.is_some(), activation.is_some()), (i == 3, i == 3), "{i}");
+        let skipped = outcome.skipped.is_some();
+        trace.push(i.into(), skipped, activation, trainer.sites(), trainer.operands()).expect("a line");
+    }
+    let named = lines(&path)[2]["activation"]["site"].as_str().expect("a name").to_owned();
+    assert!(named.ends_with("/forward"), "{named}");
+    let (code, table, error) = gradscale(directory.path(), &["replay", "t.jsonl", "--out", "out"]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(table.contains("1 of 4 steps skipped, 0 repeats"), "{table}");
+    let (code, _, error) = gradscale(directory.path(), &["report", "t.jsonl"]);
+    assert_eq!(code, Some(0), "{error}");
+    let page = fs::read_to_string(directory.path().join("t.html")).expect("a page");
+    assert!(page.contains(&format!("skipped: {named} overflowed at 2^0")), "{page}");
 }
 
 /// A residual network, whose sums are sites, in training with a trace; `factor` times the loss in each step.
@@ -166,7 +201,7 @@ fn residual(path: &Path, method: &str, factor: impl Fn(u8) -> f32) {
         let gradients = trainer.backward(batch, |[x, labels]| net.forward(x).cross_entropy(labels).scale(factor));
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
         trace.push_repeated(u64::from(i), trainer.attempts()).expect("lines");
-        trace.push(u64::from(i), outcome.skipped.is_some(), trainer.sites(), trainer.operands()).expect("a line");
+        trace.push(u64::from(i), outcome.skipped.is_some(), None, trainer.sites(), trainer.operands()).expect("a line");
     }
 }
 
@@ -221,7 +256,7 @@ fn forked(path: &Path, method: &str) {
             last.forward(x).cross_entropy(labels).scale(factor)
         });
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
-        trace.push(u64::from(i), outcome.skipped.is_some(), trainer.sites(), trainer.operands()).expect("a line");
+        trace.push(u64::from(i), outcome.skipped.is_some(), None, trainer.sites(), trainer.operands()).expect("a line");
     }
 }
 

@@ -348,6 +348,16 @@ def test_a_trace_names_the_activation_and_can_be_replayed(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
     failed = [line["activation"] for line in lines if "activation" in line]
     assert [one["site"] for one in failed] == ["(forward pass)", "blocks.0.down/forward"]
+    # In a plain loop the step is skipped, and its line names the activation, too.
+    gs.detach()
+    gs.attach(model)
+    end = gs.start_trace(tmp_path / "loop.jsonl")
+    with torch.no_grad():
+        model.blocks[1].down.weight.mul_(512)
+    train(model, [(x, y)], gs, by_step=False)
+    end()
+    (line,) = map(json.loads, (tmp_path / "loop.jsonl").read_text().splitlines())
+    assert line["skipped"] and line["activation"]["site"] == "blocks.1.down/forward"
     assert all("/forward" not in site["name"] for line in lines for site in line["sites"])
     assert gradscale.replay(tmp_path / "run.jsonl")["repeats"] == 2
 

@@ -34,7 +34,8 @@ pub struct Step {
     /// True for an attempt at the step that overflowed; the same batch follows again, with the same number.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeated: bool,
-    /// Activation that made a repeated attempt fail, if one did.
+    /// Activation because of which an attempt was repeated, or the step skipped, if it was one. Older traces do not have the
+    /// latter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<OverflowedActivation>,
     /// In the first line, the method of the training. Older traces do not have it, because they were recorded without
@@ -261,7 +262,7 @@ pub fn play(scaling: Scaling, steps: &[Step]) -> Result<(Vec<Played>, Summary), 
     let (mut player, mut played, mut attempts) = (Player::new(scaling), Vec::new(), 0);
     for step in steps {
         // The rows downstream of an overflow are unusable, and the batch follows again.
-        if step.activation.is_some() {
+        if step.repeated && step.activation.is_some() {
             played.extend(player.step(step, 0)?);
         } else if step.repeated {
             attempts += 1;

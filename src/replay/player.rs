@@ -100,7 +100,7 @@ impl Player {
     /// # Errors
     /// Rows that are invalid, or lack the operands that a rule needs; as a sentence.
     pub fn step(&mut self, step: &Step, recorded: u32) -> Result<Vec<Played>, String> {
-        if step.activation.is_some() {
+        if step.repeated && step.activation.is_some() {
             return self.repeat_for_activation(step);
         }
         let mut attempts = Vec::new();

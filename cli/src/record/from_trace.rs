@@ -31,8 +31,9 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
         let sites: Vec<SiteReport<'_>> = sites.collect();
         let blame = step_outcome::find_first_non_finite(rows.iter().map(Stats::counts));
         let blame = blame.map(|blame| (step.sites[blame.site].name.clone(), blame));
+        let activation = step.activation.clone().map(|OverflowedActivation { site, exponent }| (site, exponent));
         if step.repeated {
-            let activation = step.activation.clone().map(|OverflowedActivation { site, exponent }| Repeated {
+            let activation = activation.map(|(site, exponent)| Repeated {
                 site,
                 kind: NonFiniteKind::Overflow,
                 exponent,
@@ -51,9 +52,11 @@ pub fn recorded(method: &str, steps: &[Step]) -> Result<Record, String> {
         let points = sites.iter().filter(|_| sampled);
         let points = points.map(|site| Point::new(site, extremes[site.name], step.iteration)).collect();
         let skipped = step.skipped.then(|| {
+            let gradient = blame.as_ref().map(|(site, blame)| (site.clone(), blame.kind, blame.exponent));
+            let first = activation.map(|(site, exponent)| (site, NonFiniteKind::Overflow, exponent)).or(gradient);
             let said = Skipped {
-                site: blame.as_ref().map(|(site, blame)| (site.clone(), blame.kind)),
-                exponent: blame.as_ref().map_or(0, |(_, blame)| blame.exponent),
+                site: first.as_ref().map(|(site, kind, _)| (site.clone(), *kind)),
+                exponent: first.as_ref().map_or(0, |(_, _, exponent)| *exponent),
                 cause: Cause::NotFinite,
                 // A trace has no losses.
                 loss: None,

@@ -318,7 +318,7 @@ fn traces() {
             let path = directory.path().join("trace");
             let mut trace = trace::Writer::create(&path).expect("a file");
             let (_, trainer, ..) = &tiny(method);
-            trace.push(1, false, trainer.sites(), trainer.operands()).expect("a line");
+            trace.push(1, false, None, trainer.sites(), trainer.operands()).expect("a line");
             fs::read(&path).expect("a trace")
         })
         .collect();

@@ -305,7 +305,7 @@ class Steps:
         if self._trace is None:
             return
         rows, _ = self._stores.read(seen)
-        if activation is None and kind == "repeat" and self._activation_overflowed(rows, order):
+        if activation is None and kind != "stepped" and self._activation_overflowed(rows, order):
             slot, _ = self._first_non_finite(rows, order)
             activation = self._sites.names[slot], int(rows[slot, EXPONENT].view(np.int32))
         gradients = [slot for slot in order if slot not in self._forward_slots]

@@ -8,6 +8,7 @@ use crate::{
     tasks::TrainingRun,
     trace,
 };
+use gradscale::StepOutcome;
 use std::path::Path;
 
 /// Output files of a training; only rank 0 has them.
@@ -47,10 +48,11 @@ impl Files {
     }
 
     /// Writes a finished step to the training's files: trace and log.
-    pub fn push(&mut self, entry: &LogEntry, run: &dyn TrainingRun) -> Result<(), Failure> {
+    pub fn push(&mut self, entry: &LogEntry, outcome: &StepOutcome, run: &dyn TrainingRun) -> Result<(), Failure> {
         if let Some(trace) = &mut self.trace {
             trace.push_repeated(entry.iteration, run.attempts())?;
-            trace.push(entry.iteration, entry.skipped.is_some(), run.sites(), run.operands())?;
+            let activation = trace::overflowed_activation(outcome.skipped.as_ref(), run.activations());
+            trace.push(entry.iteration, entry.skipped.is_some(), activation, run.sites(), run.operands())?;
         }
         self.log.push(entry)?;
         self.board.push(entry)

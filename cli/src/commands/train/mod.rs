@@ -446,7 +446,7 @@ impl Training<'_> {
         self.recorder.scored(&entry);
         let mut keep = || {
             if let Some(files) = &mut self.files {
-                files.push(&entry, &*self.run)?;
+                files.push(&entry, &outcome, &*self.run)?;
             }
             if !saves {
                 return Ok(());
