@@ -11,6 +11,7 @@ use gradscale_core::{
     ops::{At, Binary, BinaryOp, Broadcast, Unary},
     scale::Factor,
     scaled::Scaled,
+    store_format::StoreFormat,
 };
 use half::f16;
 
@@ -38,6 +39,11 @@ impl Cpu {
             load_f32(isa, x, start, out);
             apply_unary(isa, op, seed, start, out);
         });
+    }
+
+    pub(crate) fn run_round(&self, format: StoreFormat, len: u32, x: &Memory, y: Store<'_, Self>) {
+        let isa = self.isa();
+        self.store_map_in(format, y, len as usize, |start, [out]| load_f32(isa, x, start, out));
     }
 
     pub(crate) fn run_binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) {

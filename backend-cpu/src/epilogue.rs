@@ -7,6 +7,7 @@
 use crate::{
     Cpu, Memory,
     arch::{Isa, StoreInput},
+    eight_bits::round_values,
     stats_accumulator::StatsAccumulator,
     threading::Cost,
 };
@@ -14,6 +15,7 @@ use gradscale_core::{
     backend::Store,
     scale::Factor,
     stats::{Detail, Stats},
+    store_format::StoreFormat,
 };
 use half::f16;
 
@@ -45,6 +47,8 @@ pub struct Epilogue {
     /// Exponent at which values are stored and observed, and detail of the statistics.
     to: i32,
     detail: Detail,
+    /// Format to which the values are rounded, and whose thresholds the statistics have.
+    format: StoreFormat,
     isa: Isa,
 }
 
@@ -99,13 +103,20 @@ impl Epilogue {
             add: store.add,
             to,
             detail: store.detail.min(store.table.detail),
+            format: StoreFormat::Fp16,
             isa,
         }
     }
 
+    /// Returns the epilogue with the rounding and the thresholds of a format. It stores rounded values as f32, too, unless
+    /// the format is FP16.
+    pub const fn in_format(self, format: StoreFormat) -> Self {
+        Self { format, ..self }
+    }
+
     /// Creates the epilogue of a store into memory that belongs to no table.
     pub const fn between(from: i32, to: i32, detail: Detail, isa: Isa) -> Self {
-        Self { factor: Factor::between(from, to), add: false, to, detail, isa }
+        Self { factor: Factor::between(from, to), add: false, to, detail, format: StoreFormat::Fp16, isa }
     }
 
     /// Returns true if the store accumulates to the destination.
@@ -120,7 +131,7 @@ impl Epilogue {
 
     /// Returns an empty accumulator of the store's statistics.
     pub const fn new_accumulator(&self) -> StatsAccumulator {
-        StatsAccumulator::new(self.to, self.detail)
+        StatsAccumulator::new(self.to, self.detail, self.format)
     }
 
     /// Returns the function that stores a chunk of `len` results, for [`OutputSlice::par_chunks`]. `values` writes them
@@ -179,7 +190,9 @@ impl Epilogue {
     fn try_store_fused(&self, values: StoreInput<'_>, y: &mut OutputSlice<'_>, row: &mut StatsAccumulator) -> bool {
         let [factor, second, _] = self.factor.parts();
         match y {
-            OutputSlice::F16(y) if !self.add && second == 1.0 => row.store_fused(self.isa, values, factor, y),
+            OutputSlice::F16(y) if !self.add && second == 1.0 && self.format == StoreFormat::Fp16 => {
+                row.store_fused(self.isa, values, factor, y)
+            }
             OutputSlice::F16(_) | OutputSlice::F32(_) => false,
         }
     }
@@ -205,6 +218,7 @@ impl Epilogue {
                 }
             }
             row.observe(self.isa, values);
+            round_values(self.isa, self.format, values);
             match y {
                 OutputSlice::F32(y) => y.copy_from_slice(values),
                 OutputSlice::F16(y) => self.isa.f32_to_f16(values, y),
@@ -227,7 +241,14 @@ impl Cpu {
     pub(crate) fn store_map<const N: usize>(
         &self, store: Store<'_, Self>, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
     ) {
-        let epilogue = Epilogue::from_store(&store, self.isa());
+        self.store_map_in(StoreFormat::Fp16, store, len, values);
+    }
+
+    /// Stores `len` results like [`Cpu::store_map`], with the rounding and the thresholds of a format.
+    pub(crate) fn store_map_in<const N: usize>(
+        &self, format: StoreFormat, store: Store<'_, Self>, len: usize, values: impl Fn(usize, [&mut [f32]; N]) + Sync,
+    ) {
+        let epilogue = Epilogue::from_store(&store, self.isa()).in_format(format);
         let Store { y, table, to, .. } = store;
         let work = epilogue.store_map(len, values);
         let rows = output_slice(y, len).par_chunks(self, Cost::elements(len), chunk_len(len), &work);

@@ -19,6 +19,7 @@ mod conv;
 mod copy;
 mod cross_entropy;
 mod ctc;
+mod eight_bits;
 mod elementwise;
 mod epilogue;
 mod error;

@@ -7,24 +7,32 @@ use crate::{
     Isa,
     arch::{FusedStoreParams, StoreInput, Thresholds},
 };
-use gradscale_core::stats::{BINS, Convention, Counts, Detail, Moments, Stats};
+use gradscale_core::{
+    stats::{BINS, Convention, Counts, Detail, Moments, Stats},
+    store_format::StoreFormat,
+};
 use half::f16;
 
 /// Number of values that are observed at a time, as in core's sums.
 const BLOCK_ELEMENTS: usize = 4096;
 
-/// Thresholds of the counters of an FP16 statistics row.
-const THRESHOLDS: Thresholds = Thresholds {
-    flush: Convention::FP16.flush_end(),
-    subnormal: Convention::FP16.subnormal_end(),
-    overflow: Convention::FP16.overflow_start(),
-};
+/// Returns the thresholds of the counters of a format's statistics row.
+const fn thresholds(format: StoreFormat) -> Thresholds {
+    let convention = format.convention();
+    Thresholds {
+        flush: convention.flush_end(),
+        subnormal: convention.subnormal_end(),
+        overflow: convention.overflow_start(),
+    }
+}
 
-/// Accumulator of a statistics row of the FP16 convention.
+/// Accumulator of a statistics row. Its keys are those of nearest even, which all formats share.
 #[derive(Clone, Debug)]
 pub struct StatsAccumulator {
     exponent: i32,
     detail: Detail,
+    /// Format whose thresholds the counters have.
+    format: StoreFormat,
     /// Counters of values: count, zeros, infinite, NaN, flushed, overflowed, subnormal.
     counts: [u64; 7],
     /// f32 bits of the largest magnitude (amax).
@@ -34,8 +42,8 @@ pub struct StatsAccumulator {
 }
 
 impl StatsAccumulator {
-    pub const fn new(exponent: i32, detail: Detail) -> Self {
-        Self { exponent, detail, counts: [0; 7], amax: 0, sums: [0.0; 4], bins: [0; BINS] }
+    pub const fn new(exponent: i32, detail: Detail, format: StoreFormat) -> Self {
+        Self { exponent, detail, format, counts: [0; 7], amax: 0, sums: [0.0; 4], bins: [0; BINS] }
     }
 
     /// Adds values to the accumulated statistics, as they are before rounding.
@@ -44,7 +52,7 @@ impl StatsAccumulator {
             return;
         }
         for block in values.chunks(BLOCK_ELEMENTS) {
-            let counts = isa.count_values(block, THRESHOLDS);
+            let counts = isa.count_values(block, thresholds(self.format));
             if self.add_counts(block.len(), counts) {
                 if self.detail >= Detail::Full {
                     isa.add_to_histogram(block, Convention::FP16.key_constant(), &mut self.bins);
@@ -64,7 +72,7 @@ impl StatsAccumulator {
         let params = FusedStoreParams {
             factor,
             detail: self.detail,
-            thresholds: THRESHOLDS,
+            thresholds: thresholds(self.format),
             key_constant: Convention::FP16.key_constant(),
         };
         let counts = isa.store_fused(values, params, y, &mut self.bins, &mut self.sums);
@@ -73,7 +81,7 @@ impl StatsAccumulator {
 
     /// Adds the counters of `len` values. Returns false, with nothing added, if one of them overflows.
     fn add_counts(&mut self, len: usize, [zeros, below_flush, below_normal, max_bits]: [u32; 4]) -> bool {
-        if max_bits >= THRESHOLDS.overflow {
+        if max_bits >= thresholds(self.format).overflow {
             return false;
         }
         let new =
@@ -84,7 +92,7 @@ impl StatsAccumulator {
     }
 
     fn observe_with_core(&mut self, values: &[f32], detail: Detail) {
-        let mut row = Stats::new(Convention::FP16, 0, detail);
+        let mut row = Stats::new(self.format.convention(), 0, detail);
         row.observe(values);
         let c = row.counts();
         let new = [c.count, c.zeros, c.infinite, c.nan, c.flushed, c.overflowed, c.subnormal];
@@ -109,7 +117,8 @@ impl StatsAccumulator {
         }
     }
 
-    /// Returns the accumulated statistics as a row.
+    /// Returns the accumulated statistics as a row, which is labelled FP16 like all rows of devices
+    /// ([`Stats::counted_in`]).
     pub fn stats(&self) -> Stats {
         let [count, zeros, infinite, nan, flushed, overflowed, subnormal] = self.counts;
         let (amax, exponent) = (f32::from_bits(self.amax), self.exponent);

@@ -6,6 +6,7 @@ use gradscale_core::{
     backend::{Slot, Store},
     ops::{Binary, BinaryOp, Unary, dropout_threshold},
     scaled::Scaled,
+    store_format::StoreFormat,
 };
 
 /// Elementwise function as kernels receive it: `Function` of `functions.cuh`.
@@ -37,6 +38,15 @@ struct UnaryParams {
     kind: u32,
     len: u32,
     f: Function,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RoundParams {
+    y: StoreParams,
+    x: u64,
+    kind: u32,
+    len: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -84,6 +94,22 @@ impl Cuda {
         let params = UnaryParams { y, x, kind, len, f: Function::from_op(op) };
         // SAFETY: x and y hold `len` elements.
         unsafe { self.launch(&kernels::UNARY, blocks, &params) }
+    }
+
+    pub(crate) fn run_round(
+        &self, format: StoreFormat, len: u32, x: &Memory, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let kernel = match format {
+            StoreFormat::Fp16 => return self.run_unary(Unary::Id, len, x, y),
+            StoreFormat::E5m2 => &kernels::ROUND_E5M2,
+            StoreFormat::E4m3 => &kernels::ROUND_E4M3,
+        };
+        let n = len as usize;
+        let (len, blocks) = self.elementwise_grid(kernel, n)?;
+        let (x, kind) = (x.expect_len(n).at(), x.kind());
+        let params = RoundParams { y: self.store(y, n, blocks)?, x, kind, len };
+        // SAFETY: x and y hold `len` elements.
+        unsafe { self.launch(kernel, blocks, &params) }
     }
 
     pub(crate) fn run_binary(&self, p: &Binary, a: &Memory, b: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {

@@ -1,7 +1,9 @@
 //! The kernels: source files, their common definitions, and their variants.
 
 use core::fmt::Write;
-use gradscale_core::{backend::ABI, ops::MAX_DIMS, scale::MAX_STEP};
+use gradscale_core::{
+    backend::ABI, format::SpecialEncoding, ops::MAX_DIMS, scale::MAX_STEP, store_format::StoreFormat,
+};
 use std::collections::HashSet;
 
 /// Source file of kernels, in the folder `kernels`.
@@ -35,7 +37,7 @@ pub struct Module {
     pub name: &'static str,
     /// Source files in order, after `ptx.cuh`, which every module begins with.
     pub files: &'static [File],
-    /// Macros that define this variant of the module, with their numbers.
+    /// Macros that define this variant of the module, with their numbers. They replace constants of core of that name.
     pub defines: &'static [(&'static str, u32)],
     /// Threads of a block of the module's kernels.
     pub threads: u32,
@@ -74,7 +76,9 @@ impl Module {
         let mut text = String::new();
         // Only definitions that the module uses. A new constant for another operator then does not change this text, so
         // that compiled machine code stays valid.
-        let defines = ABI.iter().copied().flatten().chain(&own).chain(self.defines);
+        let is_replaced = |name: &str| self.defines.iter().any(|&(own, _)| own == name);
+        let shared = ABI.iter().copied().flatten().filter(|&&(name, _)| !is_replaced(name));
+        let defines = shared.chain(&own).chain(self.defines);
         for (name, value) in defines.filter(|(name, _)| used.contains(name)) {
             writeln!(text, "#define {name} {value}u").ok();
         }
@@ -99,6 +103,34 @@ const FUNCTIONS: File = file!("functions.cuh");
 const UNARY_MODULE: Module = Module::new("unary", &[STORE, ELEMENTWISE, FUNCTIONS, file!("unary.cu")]);
 /// Kernel of elementwise functions of one tensor: `y[i] = f(x[i])`.
 pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
+
+/// Returns the thresholds and the numbers by which `round.cu` rounds to a format of eight bits.
+const fn format_defines(format: StoreFormat) -> [(&'static str, u32); 6] {
+    let (numbers, convention) = (format.format(), format.convention());
+    let mantissa_bits = f32::MANTISSA_DIGITS - 1;
+    let overflowed = match numbers.special_encoding() {
+        SpecialEncoding::Ieee => f32::INFINITY,
+        SpecialEncoding::FiniteWithNan => f32::NAN,
+    };
+    [
+        ("FLUSH_END", convention.flush_end()),
+        ("SUBNORMAL_END", convention.subnormal_end()),
+        ("OVERFLOW_START", convention.overflow_start()),
+        ("FORMAT_LEAST_NORMAL", (127_i32.wrapping_add(numbers.min_exponent()) << mantissa_bits).cast_unsigned()),
+        ("FORMAT_TO_LAST_PLACE", (mantissa_bits - numbers.mantissa_bits()) << mantissa_bits),
+        ("FORMAT_OVERFLOWED", overflowed.to_bits()),
+    ]
+}
+
+const ROUND_FILES: [File; 2] = [STORE, file!("round.cu")];
+const ROUND_E5M2_MODULE: Module =
+    Module { defines: &format_defines(StoreFormat::E5m2), ..Module::new("round_e5m2", &ROUND_FILES) };
+const ROUND_E4M3_MODULE: Module =
+    Module { defines: &format_defines(StoreFormat::E4m3), ..Module::new("round_e4m3", &ROUND_FILES) };
+/// Kernel of stores in E5M2.
+pub static ROUND_E5M2: Kernel = Kernel { module: &ROUND_E5M2_MODULE, entry: "round_stores" };
+/// Kernel of stores in E4M3.
+pub static ROUND_E4M3: Kernel = Kernel { module: &ROUND_E4M3_MODULE, entry: "round_stores" };
 
 const BINARY_MODULE: Module = Module::new("binary", &[STORE, ELEMENTWISE, FUNCTIONS, file!("binary.cu")]);
 /// Kernel of elementwise functions of two tensors: `y[i] = f(a[i], b[…])`.
@@ -259,6 +291,8 @@ pub static GRAD_REDUCE_READ: Kernel = Kernel { module: &GRAD_REDUCE_MODULE, entr
 /// Kernels that are not variants of a matrix product or convolution.
 static STANDALONE: &[&Kernel] = &[
     &UNARY,
+    &ROUND_E5M2,
+    &ROUND_E4M3,
     &SPLIT_K_REDUCE,
     &BINARY,
     &SUM,

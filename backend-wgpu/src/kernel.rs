@@ -10,7 +10,7 @@
 use crate::conversions::{Conversions, Decoding, Encoding};
 use core::fmt::Write;
 use function::FunctionText;
-use gradscale_core::{backend::ABI, scale};
+use gradscale_core::{backend::ABI, format::SpecialEncoding, scale, store_format::StoreFormat};
 use std::collections::HashMap;
 use tensor::Tensor;
 
@@ -80,6 +80,8 @@ const DECODE_QUIETED: &str = include_str!("kernels/decode_quieted.wgsl");
 const ENCODE_INTEGERS: &str = include_str!("kernels/encode_integers.wgsl");
 const ENCODE_PACK: &str = include_str!("kernels/encode_pack.wgsl");
 const ENCODE_ROUND: &str = include_str!("kernels/encode_round.wgsl");
+const FORMAT_OF_MEMORY: &str = include_str!("kernels/format_of_memory.wgsl");
+const FORMAT_EIGHT_BITS: &str = include_str!("kernels/format_eight_bits.wgsl");
 const GRID: &str = include_str!("kernels/grid.wgsl");
 const VEC8: &str = include_str!("kernels/vec8.wgsl");
 const OPERAND: &str = include_str!("kernels/operand.wgsl");
@@ -150,10 +152,17 @@ kernels! {
     OPTIMIZE = "optimize" [HALF, SCALE, LOGARITHM, MATH, MULTI_TENSOR] ();
 }
 
-/// Returns the constants of core's binary interface as WGSL text, which precedes every kernel.
-pub(crate) fn prelude() -> String {
-    let mut text = String::new();
-    for (name, value) in ABI.iter().copied().flatten() {
+/// Returns the constants of core's binary interface as WGSL text, which precedes every kernel. Thresholds of statistics
+/// are those of the format in which a kernel stores.
+pub(crate) fn prelude(format: StoreFormat) -> String {
+    let (mut text, convention) = (String::new(), format.convention());
+    for &(name, value) in ABI.iter().copied().flatten() {
+        let value = match name {
+            "FLUSH_END" => convention.flush_end(),
+            "SUBNORMAL_END" => convention.subnormal_end(),
+            "OVERFLOW_START" => convention.overflow_start(),
+            _ => value,
+        };
         writeln!(text, "const {name}: u32 = {value}u;").ok();
     }
     writeln!(text, "const MAX_STEP: i32 = {};", scale::MAX_STEP).ok();
@@ -169,6 +178,27 @@ pub(crate) struct TextOptions {
     pub conversions: Conversions,
     /// Function of an elementwise kernel.
     pub function: Option<FunctionText>,
+}
+
+/// Returns the text of the function that rounds a store's results to a format.
+fn format_text(format: StoreFormat) -> String {
+    match format {
+        StoreFormat::Fp16 => FORMAT_OF_MEMORY.to_owned(),
+        StoreFormat::E5m2 | StoreFormat::E4m3 => {
+            let numbers = format.format();
+            let overflowed = match numbers.special_encoding() {
+                SpecialEncoding::Ieee => f32::INFINITY,
+                SpecialEncoding::FiniteWithNan => f32::NAN,
+            };
+            let constants = [
+                ("FORMAT_DROPPED_DIGITS", f32::MANTISSA_DIGITS - 1 - numbers.mantissa_bits()),
+                ("FORMAT_LEAST_EXPONENT", 127_i32.wrapping_add(numbers.min_exponent()).cast_unsigned()),
+                ("FORMAT_OVERFLOWED", overflowed.to_bits()),
+            ];
+            let constants = constants.map(|(name, value)| format!("const {name}: u32 = {value}u;\n"));
+            constants.concat() + FORMAT_EIGHT_BITS
+        }
+    }
 }
 
 impl Conversions {
@@ -209,7 +239,8 @@ impl Kernel {
         let source = &self.source[enables.len()..];
         let converts = self.includes.contains(&HALF);
         let f16 = if converts && conversions.needs_f16() && !enables.contains("f16") { "enable f16;\n" } else { "" };
-        let mut text = f16.to_owned() + &enables + &prelude();
+        let format = function.map_or(StoreFormat::Fp16, |function| function.format);
+        let mut text = f16.to_owned() + &enables + &prelude(format);
         if windows > 1 {
             text += "override WINDOW: u32;\n";
         }
@@ -221,6 +252,7 @@ impl Kernel {
             }
             if include == STORE {
                 text += MERGE[usize::from(subgroups)];
+                text += &format_text(format);
             }
             if include == FUNCTION {
                 function.iter().flat_map(|function| function.parts).for_each(|part| text += part);

@@ -9,7 +9,7 @@ use gradscale_core::{
     backend::{Backend, DType, Slot, Store},
     cast::{Round, f16_from_f32},
     scale::Factor,
-    stats::{Detail, FlushRule, Stats},
+    stats::{Convention, Detail, FlushRule, Stats},
 };
 
 /// Slot of the operands, and of the result.
@@ -85,9 +85,19 @@ pub fn half(rule: FlushRule, s: f32) -> f32 {
 pub fn same_row<B: Backend>(
     what: &str, rig: &Rig<'_, B>, slot: Slot, values: &[f32], detail: Detail,
 ) -> Result<(), Fail> {
+    same_row_in(rig.convention(), what, rig, slot, values, detail)
+}
+
+/// Compares a slot's row as [`same_row`] does, with the thresholds of a convention.
+///
+/// # Errors
+/// The first field that differs.
+pub fn same_row_in<B: Backend>(
+    convention: Convention, what: &str, rig: &Rig<'_, B>, slot: Slot, values: &[f32], detail: Detail,
+) -> Result<(), Fail> {
     let got = rig.row(slot)?;
     let exponent = rig.exponents[usize::from(slot.0)];
-    let mut want = Stats::new(rig.convention(), exponent, detail.min(rig.detail));
+    let mut want = Stats::new(convention, exponent, detail.min(rig.detail));
     want.observe(values);
     if values.is_empty() {
         // Nothing was stored, so the row may have any detail.

@@ -4,7 +4,8 @@ use crate::Reference;
 use gradscale_core::{
     backend::DType,
     cast::{Round, f16_from_f32},
-    stats::Detail,
+    stats::{Convention, Detail},
+    store_format::StoreFormat,
 };
 
 /// One mistake.
@@ -16,6 +17,10 @@ pub enum Fault {
     FlushToZero,
     /// Overflowing values become the largest half instead of infinity.
     InfinityToMax,
+    /// Stores in a format of eight bits round to half first.
+    RoundedTwice,
+    /// Stores in a format of eight bits are counted with the thresholds of FP16.
+    FormatNotCounted,
     /// The sums of a matrix product are rounded to half after every addition.
     HalfAccumulator,
     /// Statistics take NaN for zero.
@@ -60,10 +65,12 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
+        Self::RoundedTwice,
+        Self::FormatNotCounted,
         Self::HalfAccumulator,
         Self::NanIgnored,
         Self::NegativeZeroCounted,
@@ -110,6 +117,17 @@ impl Reference {
         } else {
             y.to_f32()
         }
+    }
+
+    /// An f32 as a store in a format makes of it.
+    pub(crate) fn round_to(&self, format: StoreFormat, v: f32) -> f32 {
+        let v = if self.on(Fault::RoundedTwice) { f16_from_f32(v, Round::NearestEven).to_f32() } else { v };
+        format.round(v).to_f32()
+    }
+
+    /// The convention of the rows of stores in a format.
+    pub(crate) fn convention(&self, format: StoreFormat) -> Convention {
+        if self.on(Fault::FormatNotCounted) { Convention::FP16 } else { format.convention() }
     }
 
     /// Σ of products in the order given.

@@ -2,7 +2,10 @@
 //! text has before they remove what is never reached. With all functions in it, lavapipe took 1.3 s instead of 0.5 for a
 //! binary function.
 
-use gradscale_core::ops::{BinaryOp, Unary};
+use gradscale_core::{
+    ops::{BinaryOp, Unary},
+    store_format::StoreFormat,
+};
 
 /// Function of an elementwise kernel, as WGSL text.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +14,8 @@ pub(crate) struct FunctionText {
     pub name: &'static str,
     /// Texts that follow each other: the function, what a kernel applies of it, and how to eight values.
     pub parts: [&'static str; 3],
+    /// Format to which the kernel's store rounds.
+    pub format: StoreFormat,
 }
 
 const APPLY_VALUE: &str = include_str!("../kernels/apply_value.wgsl");
@@ -29,7 +34,12 @@ impl FunctionText {
     /// Returns the text that applies a unary function.
     pub const fn for_unary(op: Unary) -> Self {
         let (name, text) = unary_file(op);
-        Self { name, parts: [text, APPLY_VALUE, APPLY_UNROLLED] }
+        Self { name, parts: [text, APPLY_VALUE, APPLY_UNROLLED], format: StoreFormat::Fp16 }
+    }
+
+    /// Returns the text that applies nothing before a store in a format.
+    pub const fn for_format(format: StoreFormat) -> Self {
+        Self { name: format.name(), format, ..Self::for_unary(Unary::Id) }
     }
 
     /// Returns the text that applies a binary function.
@@ -43,11 +53,11 @@ impl FunctionText {
             BinaryOp::Grad(unary) => {
                 let (name, text) = unary_file(unary);
                 let times = if has_short_gradient(unary) { APPLY_UNROLLED } else { APPLY_LOOP };
-                return Self { name, parts: [text, APPLY_GRADIENT, times] };
+                return Self { name, parts: [text, APPLY_GRADIENT, times], format: StoreFormat::Fp16 };
             }
         };
         let times = if matches!(op, BinaryOp::Div) { APPLY_LOOP } else { APPLY_UNROLLED };
-        Self { name, parts: [text, "", times] }
+        Self { name, parts: [text, "", times], format: StoreFormat::Fp16 }
     }
 }
 

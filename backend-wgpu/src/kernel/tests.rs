@@ -5,7 +5,10 @@ use crate::{
     conversions::{Conversions, Decoding, Encoding},
     product_tile::ProductTile,
 };
-use gradscale_core::ops::{BinaryOp, Unary};
+use gradscale_core::{
+    ops::{BinaryOp, Unary},
+    store_format::StoreFormat,
+};
 use naga::{
     ShaderStage,
     back::{hlsl, msl, pipeline_constants::process_overrides, spv},
@@ -104,7 +107,8 @@ fn functions(kernel: &Kernel) -> Vec<Option<FunctionText>> {
     }
     let unary = Unary::ALL.iter().copied();
     if kernel.name != BINARY.name {
-        return unary.map(|op| Some(FunctionText::for_unary(op))).collect();
+        let formats = [StoreFormat::E5m2, StoreFormat::E4m3].map(FunctionText::for_format);
+        return unary.map(FunctionText::for_unary).chain(formats).map(Some).collect();
     }
     let binary = BinaryOp::ARITHMETIC.iter().copied().chain(unary.map(BinaryOp::Grad));
     binary.map(|op| Some(FunctionText::for_binary(op))).collect()
@@ -135,7 +139,9 @@ fn functions_of_a_kernel_have_different_names_and_texts() {
     for kernel in KERNELS {
         let all: Vec<FunctionText> = functions(kernel).into_iter().flatten().collect();
         for function in &all {
-            let same = |other: &&FunctionText| other.name == function.name || other.parts == function.parts;
+            let same = |other: &&FunctionText| {
+                other.name == function.name || (other.parts, other.format) == (function.parts, function.format)
+            };
             assert_eq!(all.iter().filter(same).count(), 1, "{}: {}", kernel.name, function.name);
         }
     }

@@ -128,8 +128,8 @@ fn observe_magnitude(s: u32, m: u32, detail: u32) {
     }
 }
 
-/// Scales up to 4 contiguous results, adds the previous values, observes them, and returns their f32 bits; `live` is
-/// their number.
+/// Scales up to 4 contiguous results, adds the previous values, observes them, and returns their f32 bits in the format of
+/// the store; `live` is their number.
 fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<u32> {
     var s = scaled_vec4(bitcast<vec4<u32>>(v), e.step, live);
     if e.add {
@@ -138,7 +138,7 @@ fn finish_vec4(e: Epilogue, v: vec4<f32>, before: vec4<f32>, live: u32) -> vec4<
     if e.detail != 0u {
         observe_vec4(s, e.detail, live);
     }
-    return s;
+    return to_format(s);
 }
 
 /// Scales, adds and observes one result, as `finish_vec4` does four.

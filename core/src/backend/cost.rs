@@ -85,6 +85,10 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 let operations = if *op == Unary::Id { 0 } else { len };
                 (bytes(*x, len) + stored(y, len), operations)
             }
+            Self::Round { len, x, y, .. } => {
+                let len = u64::from(*len);
+                (bytes(*x, len) + stored(y, len), len)
+            }
             Self::Binary { p, a, b, y } => {
                 let all = len(p.shape());
                 (bytes(*a, all) + bytes(*b, p.b_len().into()) + stored(y, all), all)
@@ -312,6 +316,7 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Launch::Unary { op, len, .. } => write!(f, "{} {len}", of_unary(*op)),
+            Launch::Round { format, len, .. } => write!(f, "{format} {len}"),
             Launch::Binary { p, .. } => {
                 let over = match p.over() {
                     Broadcast::All => "",

@@ -5,6 +5,7 @@ use crate::ops::{
     Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, RoiPool,
     Rows, Strided, Unary,
 };
+use crate::store_format::StoreFormat;
 
 /// One operator with all its operands, ready to be launched on a device.
 ///
@@ -24,6 +25,19 @@ pub enum Launch<O: Operands> {
         /// Input tensor of the element-wise function.
         x: O::Read,
         /// Destination of the `len` results of the element-wise function.
+        y: O::Store,
+    },
+    /// Store of values in a format of fewer bits, simulated with halves: `y[i] = round(x[i])` for i < len, where
+    /// [`StoreFormat::round`] replaces the rounding of the store, also if y is F32, and the statistics row counts what is
+    /// flushed, subnormal or overflows in that format, to nearest even on every device.
+    Round {
+        /// Format to which the values are rounded.
+        format: StoreFormat,
+        /// Number of elements to round.
+        len: u32,
+        /// Values to round, F32 or F16.
+        x: O::Read,
+        /// Destination of the `len` rounded values.
         y: O::Store,
     },
     /// Element-wise function of two tensors: `y[i] = op(a[i], b[…])`, with `b` broadcast as `p` specifies.
@@ -277,6 +291,7 @@ impl<O: Operands> Launch<O> {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Unary { .. } => "unary",
+            Self::Round { .. } => "round",
             Self::Binary { .. } => "binary",
             Self::Sum { .. } => "sum",
             Self::Reduce { .. } => "reduce",
@@ -303,6 +318,7 @@ impl<O: Operands> Launch<O> {
     pub fn map<To: Operands>(self, m: &mut impl MapOperands<O, To>) -> Launch<To> {
         match self {
             Self::Unary { op, len, x, y } => Launch::Unary { op, len, x: m.read(x), y: m.store(y) },
+            Self::Round { format, len, x, y } => Launch::Round { format, len, x: m.read(x), y: m.store(y) },
             Self::Binary { p, a, b, y } => Launch::Binary { p, a: m.read(a), b: m.read(b), y: m.store(y) },
             Self::Sum { len, terms, y } => Launch::Sum { len, terms: m.terms(terms), y: m.store(y) },
             Self::Reduce { p, x, y } => Launch::Reduce { p, x: m.read(x), y: m.store(y) },

@@ -21,6 +21,7 @@ mod record;
 mod reduce;
 mod roi_align;
 mod roi_pool;
+mod round;
 mod rows;
 mod shared;
 mod store;
@@ -41,6 +42,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     store::cases(&mut cases);
     cast::cases(&mut cases);
     unary::cases(&mut cases);
+    round::cases(&mut cases);
     binary::cases(&mut cases);
     copy::cases(&mut cases);
     pool::cases(&mut cases);
@@ -72,6 +74,7 @@ pub const OPERATORS: &[&str] = &[
     "store",
     "cast",
     "unary",
+    "round",
     "binary",
     "sum",
     "reduce",

@@ -10,6 +10,7 @@ use gradscale_core::{
     backend::*,
     scale::Factor,
     stats::{Convention, Detail, FlushRule, Stats},
+    store_format::StoreFormat,
 };
 
 /// A row into which nothing was stored.
@@ -61,17 +62,28 @@ impl Memory {
 impl Reference {
     /// The epilogue: scale, add, observe, round once. `results` are places in y and f32 values there.
     fn store(&self, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>) -> DeviceResult<Self> {
+        self.store_in(StoreFormat::Fp16, out, results)
+    }
+
+    /// The epilogue with the rounding and the thresholds of a format. Memory of f32 keeps all digits of an FP16 store.
+    fn store_in(
+        &self, format: StoreFormat, out: Store<'_, Self>, results: impl IntoIterator<Item = (usize, f32)>,
+    ) -> DeviceResult<Self> {
         let Store { y, table, from, to, detail, add } = out;
         let [from, exponent] = [from, to].map(|slot| table.exponents[usize::from(slot.0)]);
         let factor = Factor::between(from, exponent);
         let integers = matches!(y.0, DType::U8 | DType::U32);
         let detail = if integers { Detail::None } else { detail.min(table.detail) };
-        let round = |v: f32| if y.0 == DType::F16 { self.round(v, detail) } else { v };
+        let round = |v: f32| match format {
+            StoreFormat::Fp16 if y.0 == DType::F16 => self.round(v, detail),
+            StoreFormat::Fp16 => v,
+            StoreFormat::E5m2 | StoreFormat::E4m3 => self.round_to(format, v),
+        };
         let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST_SITE { Slot(to.0 - 1) } else { to };
         let mut rows = table.rows.borrow_mut();
         let row = &mut rows[usize::from(to.0)];
         if row.detail() == Detail::None {
-            *row = Stats::new(Convention::FP16, exponent, detail);
+            *row = Stats::new(self.convention(format), exponent, detail);
         }
         let mut end = 0;
         for (i, v) in results {
@@ -89,7 +101,13 @@ impl Reference {
     }
 
     fn put(&self, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> DeviceResult<Self> {
-        self.store(y, results.into_iter().enumerate())
+        self.put_in(StoreFormat::Fp16, y, results)
+    }
+
+    fn put_in(
+        &self, format: StoreFormat, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>,
+    ) -> DeviceResult<Self> {
+        self.store_in(format, y, results.into_iter().enumerate())
     }
 }
 
@@ -158,6 +176,7 @@ impl Backend for Reference {
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.unary(op, len, x, y),
+            Launch::Round { format, len, x, y } => self.put_in(format, y, (0..len as usize).map(|i| x.get(i))),
             Launch::Binary { p, a, b, y } => self.binary(&p, a, b, y),
             Launch::Sum { len, terms, y } => self.sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.reduce(&p, x, y),
