@@ -54,7 +54,7 @@ pub use half;
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{
     BASELINES, Baseline, ForwardScaling, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Scaling,
-    SharedLayers,
+    SharedLayers, StoreFormats,
 };
 #[cfg(feature = "onnx")]
 pub use onnx::onnx_metadata;

@@ -1,11 +1,11 @@
 //! Parser and formatter of gradient scaling.
 
 use super::{
-    ForwardScaling, GradientScaling, Preset, SharedLayers,
+    ForwardScaling, GradientScaling, Preset, SharedLayers, StoreFormats, formats,
     options::{Options, Text},
 };
 use gradscale_core::{
-    site::{Memory, SiteConfig},
+    site::{Memory, Site, SiteConfig},
     solve::{Amax, ConfigError, Paper},
 };
 
@@ -38,6 +38,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
     common(&mut scaling, &mut options)?;
     let site = &mut scaling.site;
     if preset != "exact" {
+        formats::refuse(&mut options, &format!("does not go with gs:{preset}, whose numbers are those of FP16"))?;
         options.end(preset, "gamma, interval, calls")?;
         return Ok(scaling);
     }
@@ -61,6 +62,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
     if site.outliers.is_some() && site.memory != Memory::Ring {
         return Err("outliers need history=ring".to_owned());
     }
+    scaling.formats = formats::parse(&mut options)?;
     scaling.forward = match options.take("forward") {
         None => default_forward(&scaling),
         Some("off") => ForwardScaling::Off,
@@ -68,16 +70,33 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         Some("on") => ForwardScaling::On,
         Some(other) => return Err(format!("forward must be on, repeat or off, not {other}")),
     };
+    if scaling.formats.scales_forward() && scaling.forward != ForwardScaling::On {
+        return Err("activations and weights in 8 bits need forward=on, which they imply: leave forward out".to_owned());
+    }
     if scaling.forward != ForwardScaling::Off && !scaling.repeats() {
         return Err("exponents of forward stores need history=ring, which repeats batches".to_owned());
     }
-    options.end("exact", "gamma, interval, calls, window, room, history, outliers, forward")?;
+    check_formats(&scaling)?;
+    options
+        .end("exact", "gamma, interval, calls, window, room, history, outliers, forward, format, grad, act, weight")?;
     Ok(scaling)
 }
 
-/// Returns the default of `forward` for a rule: that of gradient scaling if the rule repeats batches.
+/// Returns the default of `forward` for a rule: exponents from the first step on for 8-bit formats, and otherwise that of
+/// gradient scaling if the rule repeats batches.
 fn default_forward(scaling: &GradientScaling) -> ForwardScaling {
-    if scaling.repeats() { GradientScaling::exact().forward } else { ForwardScaling::Off }
+    match (scaling.formats.scales_forward(), scaling.repeats()) {
+        (true, _) => ForwardScaling::On,
+        (false, true) => GradientScaling::exact().forward,
+        (false, false) => ForwardScaling::Off,
+    }
+}
+
+/// Checks that the rule can decide in the formats of its sites.
+fn check_formats(scaling: &GradientScaling) -> Result<(), String> {
+    let StoreFormats { gradient, activation, weight } = scaling.formats;
+    let check = |format| Site::new(scaling.site_in(format)).map_err(|error| error.to_string());
+    [gradient, activation, weight].into_iter().try_for_each(|format| check(format).map(drop))
 }
 
 /// Parses the options that all rules of gradient scaling have.
@@ -102,7 +121,10 @@ pub(super) fn parse_amax(mut options: Options<'_>) -> Result<GradientScaling, St
     let margin = options.read("margin", "a whole number of binades from 0 to 30")?.unwrap_or(0);
     let mut scaling = GradientScaling::amax(Amax::new(history, margin).map_err(|error| error.to_string())?);
     common(&mut scaling, &mut options)?;
-    options.end("amax", "history, margin, calls")?;
+    scaling.formats = formats::parse(&mut options)?;
+    scaling.forward = default_forward(&scaling);
+    check_formats(&scaling)?;
+    options.end("amax", "history, margin, calls, format, grad, act, weight")?;
     Ok(scaling)
 }
 
@@ -114,12 +136,13 @@ fn amax_text(scaling: &GradientScaling) -> Text {
         text.unless(0, "history", amax.history(), amax.history());
         text.unless(0, "margin", amax.margin(), amax.margin());
     }
+    formats::text(&mut text, scaling.formats);
     text.unless(SharedLayers::Merged, "calls", scaling.shared, "each");
     text
 }
 
 pub(super) fn text(scaling: &GradientScaling) -> Text {
-    let GradientScaling { preset, site, shared, forward } = scaling;
+    let GradientScaling { preset, site, formats, shared, forward } = scaling;
     let (name, gamma, usual) = match preset {
         Preset::Amax => return amax_text(scaling),
         Preset::Exact => ("gs", f64::from(site.exact.ppm()) / 1e6, SiteConfig::exact()),
@@ -142,6 +165,7 @@ pub(super) fn text(scaling: &GradientScaling) -> Text {
         if let Some(bits) = site.outliers {
             text.push("outliers", bits);
         }
+        formats::text(&mut text, *formats);
         let word = match forward {
             ForwardScaling::Off => "off",
             ForwardScaling::Repeat => "repeat",

@@ -2,6 +2,7 @@
 //! gradient.
 
 mod baselines;
+mod formats;
 mod gradient;
 mod growth;
 mod layers;
@@ -13,6 +14,7 @@ mod setters;
 mod text;
 
 pub use baselines::{BASELINES, Baseline};
+pub use formats::StoreFormats;
 pub use layers::Layers;
 pub(crate) use layers::is_of;
 pub use text::{METHODS, MethodError};
@@ -22,7 +24,8 @@ use gradscale_core::{
     loss_scale::LossScale,
     ops::Op,
     site::SiteConfig,
-    solve::{Amax, Authors, ConfigError, Paper},
+    solve::{Amax, Authors, ConfigError, Exact, Paper},
+    store_format::StoreFormat,
 };
 
 /// Rule of gradient scaling: how a site's exponent is decided.
@@ -81,12 +84,17 @@ pub enum ForwardScaling {
 pub struct GradientScaling {
     /// Rule that decides the exponents of the sites.
     pub preset: Preset,
-    /// Settings of the sites: interval, history and outliers; threshold, window and headroom of the exact rule.
+    /// Settings of the sites: interval, history and outliers; threshold, window and headroom of the exact rule. Its format is
+    /// not used: [`GradientScaling::site_in`] returns the settings of a site with its format.
     pub site: SiteConfig,
+    /// Formats of stores, FP16 by default. [`Preset::Exact`] and [`Preset::Amax`] have others; those of activations and
+    /// weights need [`ForwardScaling::On`].
+    pub formats: StoreFormats,
     /// Treatment of a layer that is called several times in a step.
     pub shared: SharedLayers,
     /// Exponents of forward stores: [`ForwardScaling::Repeat`] by default under a rule that repeats
-    /// ([`GradientScaling::repeats`]). Other values than [`ForwardScaling::Off`] have no effect on other rules.
+    /// ([`GradientScaling::repeats`]). Under [`Preset::Amax`] it is [`ForwardScaling::On`] for activations or weights in
+    /// another format than FP16. Other values than [`ForwardScaling::Off`] have no effect on other rules.
     pub forward: ForwardScaling,
 }
 
@@ -95,7 +103,28 @@ impl GradientScaling {
     #[must_use]
     pub const fn exact() -> Self {
         let (preset, shared) = (Preset::Exact, SharedLayers::Merged);
-        Self { preset, site: SiteConfig::exact(), shared, forward: ForwardScaling::Repeat }
+        let formats = StoreFormats::uniform(StoreFormat::Fp16);
+        Self { preset, site: SiteConfig::exact(), formats, shared, forward: ForwardScaling::Repeat }
+    }
+
+    /// Returns the settings of a site that stores in a format. The window is that of the format, unless the method has
+    /// another one than the default.
+    ///
+    /// ```
+    /// use gradscale::{GradientScaling, gradscale_core::store_format::StoreFormat};
+    /// let site = GradientScaling::exact().site_in(StoreFormat::E4m3);
+    /// assert_eq!((site.format, site.exact.window()), (StoreFormat::E4m3, 4));
+    /// ```
+    #[must_use]
+    pub fn site_in(&self, format: StoreFormat) -> SiteConfig {
+        let site = self.site.with_format(format);
+        let is_default = self.site.exact.window() == Exact::FP16.window();
+        if is_default { site } else { SiteConfig { exact: self.site.exact, ..site } }
+    }
+
+    /// Returns true if values of the forward pass can have exponents from the first step on.
+    fn can_scale_forward(&self) -> bool {
+        self.repeats() || self.preset == Preset::Amax
     }
 
     /// Returns true if a batch that overflows at a site is repeated, so that every batch with finite f32 gradients is
@@ -130,7 +159,8 @@ impl GradientScaling {
 
     /// Creates gradient scaling whose forward stores have no exponents.
     const fn without_forward(preset: Preset, site: SiteConfig) -> Self {
-        Self { preset, site, shared: SharedLayers::Merged, forward: ForwardScaling::Off }
+        let formats = StoreFormats::uniform(StoreFormat::Fp16);
+        Self { preset, site, formats, shared: SharedLayers::Merged, forward: ForwardScaling::Off }
     }
 }
 

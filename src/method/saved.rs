@@ -1,6 +1,8 @@
 //! Methods in checkpoints: every setting by its name in a method's text.
 
-use super::{ForwardScaling, GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, exceptions, schedule};
+use super::{
+    ForwardScaling, GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, StoreFormats, exceptions, schedule,
+};
 use crate::configuration::Configuration;
 use gradscale_core::{
     amp::AmpPolicy,
@@ -38,8 +40,8 @@ pub(crate) fn scaling(scaling: &Scaling) -> Configuration {
 }
 
 fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
-    let GradientScaling { preset, site, shared, forward } = gradient;
-    let SiteConfig { interval, when, calls, memory, outliers, exact, amax, format } = site;
+    let GradientScaling { preset, site, formats, shared, forward } = gradient;
+    let SiteConfig { interval, when, calls, memory, outliers, exact, amax, format: _ } = site;
     let exact_gamma = f64::from(exact.ppm()) / 1e6;
     let (name, gamma) = match preset {
         Preset::Exact => ("gs:exact", exact_gamma),
@@ -79,9 +81,12 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
     if *forward == ForwardScaling::On {
         all.set("forward", "on");
     }
-    // Checkpoints from before formats have no such setting, and are of this one.
-    if *format != StoreFormat::Fp16 {
-        all.set("format", format.name());
+    // Checkpoints from before formats have no such settings, and are of this one.
+    let StoreFormats { gradient, activation, weight } = formats;
+    for (name, format) in [("grad", gradient), ("act", activation), ("weight", weight)] {
+        if *format != StoreFormat::Fp16 {
+            all.set(name, format.name());
+        }
     }
     // Settings that no text can express, because a caller configured the site.
     if !preset.decides_from_rows() {
@@ -106,7 +111,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
 /// Returns the text of a rule in checkpoints of formats 1 and 2. It never changes: rules that existed before repeats
 /// keep their texts of that time.
 pub(crate) fn before(gradient: &GradientScaling) -> String {
-    let GradientScaling { preset, site, shared, forward: _ } = gradient;
+    let GradientScaling { preset, site, formats, shared, forward: _ } = gradient;
     // The amax rule did not exist then, and its preset distinguishes it from all rules of that time.
     let SiteConfig { interval, when, calls, memory, outliers, exact, amax: _, format: _ } = site;
     let shared = match shared {
@@ -118,9 +123,11 @@ pub(crate) fn before(gradient: &GradientScaling) -> String {
         Memory::Least => "amax_history: true".to_owned(),
         Memory::Ring => format!("memory: Ring, outliers: {outliers:?}"),
     };
+    // No rule of that time had another format, so its text is never the same.
+    let formats = if *formats == StoreFormats::default() { String::new() } else { format!(", {formats:?}") };
     format!(
         "GradientScaling {{ preset: {preset:?}, site: SiteConfig {{ interval: {interval}, when: {when:?}, \
-         calls: {calls:?}, {memory}, exact: {exact:?} }}{shared} }}"
+         calls: {calls:?}, {memory}, exact: {exact:?} }}{shared}{formats} }}"
     )
 }
 

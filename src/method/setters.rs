@@ -1,11 +1,12 @@
 //! Setters of methods and gradient scaling.
 
-use super::{ForwardScaling, GradientScaling, Layers, Method, Preset, SharedLayers, exceptions, listed};
+use super::{ForwardScaling, GradientScaling, Layers, Method, Preset, SharedLayers, StoreFormats, exceptions, listed};
 use gradscale_core::{
     amp::{AmpPolicy, Full, Level, List, Precision},
     ops::Op,
     site::{Memory, Site, SiteConfig},
     solve::{Authors, ConfigError, Paper},
+    store_format::StoreFormat,
 };
 
 impl Method {
@@ -106,19 +107,64 @@ impl GradientScaling {
     }
 
     /// Sets the history of sites (`history=`). Only [`Memory::Ring`] supports outliers, so any other history removes
-    /// that setting; exponents of forward stores likewise.
+    /// that setting; exponents of forward stores and 8-bit formats of these likewise.
     #[must_use]
     pub fn with_memory(self, memory: Memory) -> Self {
         let outliers = self.site.outliers.filter(|_| memory == Memory::Ring);
-        let forward = if memory == Memory::Ring { self.forward } else { ForwardScaling::Off };
-        Self { forward, ..self }.exactly(SiteConfig { memory, outliers, ..self.site })
+        let scaling = self.exactly(SiteConfig { memory, outliers, ..self.site });
+        if scaling.can_scale_forward() {
+            return scaling;
+        }
+        let formats = StoreFormats { gradient: self.formats.gradient, ..StoreFormats::default() };
+        Self { forward: ForwardScaling::Off, formats, ..scaling }
     }
 
     /// Sets the exponents of forward stores (`forward=`). They need the exact rule with [`Memory::Ring`], which repeats
-    /// batches, and stay [`ForwardScaling::Off`] with another.
+    /// batches, and stay [`ForwardScaling::Off`] with another. With an 8-bit format of activations or weights they stay
+    /// [`ForwardScaling::On`].
     #[must_use]
     pub fn with_forward(self, forward: ForwardScaling) -> Self {
-        if self.repeats() { Self { forward, ..self } } else { self }
+        if self.repeats() && !self.formats.scales_forward() { Self { forward, ..self } } else { self }
+    }
+
+    /// Sets the formats of stores (`grad=`, `act=`, `weight=`), with [`ForwardScaling::On`] if values of the forward pass
+    /// have 8 bits. These need [`Preset::Amax`] or the exact rule with [`Memory::Ring`], and stay FP16 with another rule;
+    /// those of gradients need either rule.
+    ///
+    /// ```
+    /// use gradscale::{GradientScaling, Method, StoreFormats, gradscale_core::store_format::StoreFormat};
+    /// let formats = StoreFormats { gradient: StoreFormat::E5m2, activation: StoreFormat::E4m3, ..StoreFormats::default() };
+    /// let method = Method::gradient_scaling(GradientScaling::exact().with_formats(formats)?);
+    /// assert_eq!(method.to_string(), "gs:grad=e5m2,act=e4m3");
+    /// # Ok::<(), gradscale::gradscale_core::solve::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An amax margin beyond a format.
+    pub fn with_formats(self, formats: StoreFormats) -> Result<Self, ConfigError> {
+        let StoreFormats { gradient, activation, weight } = formats;
+        let formats = match (self.preset.decides_from_rows(), self.can_scale_forward()) {
+            (false, _) => StoreFormats::default(),
+            (true, false) => StoreFormats { gradient, ..StoreFormats::default() },
+            (true, true) => formats,
+        };
+        for format in [gradient, activation, weight] {
+            Site::new(self.site_in(format))?;
+        }
+        let forward = match (formats.scales_forward(), self.preset) {
+            (true, _) => ForwardScaling::On,
+            (false, Preset::Exact) => self.forward,
+            (false, Preset::Amax | Preset::Paper(_) | Preset::Authors(_)) => ForwardScaling::Off,
+        };
+        Ok(Self { formats, forward, ..self })
+    }
+
+    /// Sets one format for gradients, activations and weights (`format=`): see [`GradientScaling::with_formats`].
+    ///
+    /// # Errors
+    /// An amax margin beyond the format.
+    pub fn with_format(self, format: StoreFormat) -> Result<Self, ConfigError> {
+        self.with_formats(StoreFormats::uniform(format))
     }
 
     /// Makes the method skip batches more than `bits` exponents above the history (`outliers=`), and use

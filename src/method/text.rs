@@ -1,6 +1,6 @@
 //! Parser and formatter of methods.
 
-use super::{Method, Scaling, baselines, gradient, options::Options, precision, schedule};
+use super::{Method, Scaling, baselines, formats, gradient, options::Options, precision, schedule};
 use gradscale_core::{amp::Precision, loss_scale::LossScale};
 use std::{fmt, str::FromStr};
 
@@ -58,7 +58,7 @@ impl FromStr for Method {
     /// scaling). `margin` leaves binades free, and `calls` is that of `gs`.
     ///
     /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`,
-    /// `forward`.
+    /// `forward`, `format`.
     /// `calls=each` gives each call of a shared layer its own exponent: see [`super::SharedLayers`].
     ///
     /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that overflows; `room`
@@ -69,6 +69,10 @@ impl FromStr for Method {
     /// `forward` gives activations exponents: see [`super::ForwardScaling`]. `forward=repeat` begins with the first batch
     /// that overflows in its forward pass, and repeats it. `forward=on` begins with the first step, and scales small
     /// activations up too. With `forward=off`, the default, a batch whose activations overflow is skipped.
+    ///
+    /// `format=e5m2` rounds what is stored in half to a format of 8 bits, `e5m2` or `e4m3`, under the exact rule and
+    /// `amax`. `grad`, `act` and `weight` set that of gradients, activations and weights alone, for example
+    /// `grad=e5m2,act=e4m3`; see [`super::StoreFormats`]. Activations and weights in 8 bits imply `forward=on`.
     ///
     /// Options of all methods except `fp32`: `amp=O2` sets a level. `allow`, `deny`, `inside` and `infer` move
     /// operators to another list (`deny=gelu+silu`). `f32` and `half` name layers that run in that precision
@@ -138,6 +142,7 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
                 Some("half") => Precision::Half,
                 Some(other) => return Err(format!("wgrad must be half or f32, not {other}")),
             };
+            formats::refuse(&mut options, "needs a scale for each store, which a loss scale does not have")?;
             let schedule = schedule::parse(name, options)?.ok_or_else(|| {
                 format!(
                     "unknown; the methods are \

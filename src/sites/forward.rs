@@ -35,7 +35,7 @@ impl Sites {
     /// the exponents, and compile its network again when [`Sites::forward_active`] changes.
     pub(crate) fn enable_forward(&mut self) {
         if let Scaling::Gradient(gradient) = &self.scaling
-            && gradient.repeats()
+            && (gradient.repeats() || gradient.formats.scales_forward())
         {
             self.forward = gradient.forward;
         }
@@ -133,11 +133,12 @@ impl Sites {
         if self.forward == ForwardScaling::Off || failed > 0 {
             return none;
         }
-        let is_forward = |slot: &Slot| self.kind(*slot) == SlotKind::Forward;
+        let is_forward = |slot: &Slot| matches!(self.kind(*slot), SlotKind::Forward | SlotKind::Weight);
         let Some(first) = order.iter().copied().filter(is_forward).map(|slot| slot.0).min() else { return none };
         let rest = &self.entries[usize::from(first)..];
         // Nothing is stored to a derived slot.
-        let len = rest.iter().take_while(|entry| matches!(entry.kind, SlotKind::Forward | SlotKind::Derived)).count();
+        let is_read = |kind| matches!(kind, SlotKind::Forward | SlotKind::Weight | SlotKind::Derived);
+        let len = rest.iter().take_while(|entry| is_read(entry.kind)).count();
         if rest[..len].iter().any(|entry| entry.keeps_overflow) {
             return none;
         }

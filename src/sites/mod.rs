@@ -36,7 +36,7 @@ pub use report::SiteReport;
 pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
-use crate::{ForwardScaling, Scaling, SharedLayers, TraceError, error::TraceErrorKind};
+use crate::{ForwardScaling, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, Fixed, LossScale},
@@ -45,9 +45,10 @@ use gradscale_core::{
     solve::{Choice, ConfigError, NoDecision},
     stats::{Detail, Stats},
     step_outcome::{self, FirstNonFinite, NonFiniteKind},
+    store_format::StoreFormat,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap, iter::repeat};
 
 /// Purpose of a slot: reserved, parameter gradient, forward store or cast site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,8 @@ pub enum SlotKind {
     Site,
     /// Purpose of a slot whose exponent is computed from two others: the sum for products, the smaller for sums.
     Derived,
+    /// Purpose of a slot for a weight that products read in a format of 8 bits ([`crate::StoreFormats::weight`]).
+    Weight,
 }
 
 /// Reason why a training step was skipped.
@@ -171,6 +174,10 @@ impl Sites {
     pub fn new(scaling: Scaling) -> Result<Self, ConfigError> {
         if let Scaling::Gradient(gradient) = &scaling {
             Site::new(gradient.site)?;
+            let StoreFormats { gradient: of_gradients, activation, weight } = gradient.formats;
+            for format in [of_gradients, activation, weight] {
+                Site::new(gradient.site_in(format))?;
+            }
         }
         let (entries, exponents, derived, decided, settled) = Default::default();
         let (index, moved, loss_scale_before) = (HashMap::new(), false, 0);
@@ -260,10 +267,13 @@ impl Sites {
     /// Creates the site of a slot of that purpose, if it has one.
     fn new_site(&self, kind: SlotKind) -> Option<Site> {
         let Scaling::Gradient(gradient) = &self.scaling else { return None };
+        let StoreFormats { gradient: of_gradients, activation, weight } = gradient.formats;
+        let forward = |format| Site::forward(gradient.site_in(format), self.raises_forward).ok();
         match kind {
-            SlotKind::Site => Site::new(gradient.site).ok(),
-            SlotKind::Forward if self.forward_active => Site::forward(gradient.site, self.raises_forward).ok(),
-            SlotKind::Forward | SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => None,
+            SlotKind::Site => Site::new(gradient.site_in(of_gradients)).ok(),
+            SlotKind::Forward if self.forward_active => forward(activation),
+            SlotKind::Weight if self.forward_active => forward(weight),
+            SlotKind::Forward | SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived | SlotKind::Weight => None,
         }
     }
 
@@ -316,6 +326,31 @@ impl Sites {
         self.entries[usize::from(slot.0)].site.as_ref()
     }
 
+    /// Returns the format of the values that are stored at a slot. That of an activation or a weight is FP16 until it has an
+    /// exponent ([`Sites::forward_active`]).
+    #[must_use]
+    pub fn format(&self, slot: Slot) -> StoreFormat {
+        self.site(slot).map_or(StoreFormat::Fp16, |site| site.config().format)
+    }
+
+    /// Returns the decision of the exact or the amax rule from a row of values that a site is to store.
+    pub(crate) fn exact(&self, slot: Slot, row: &Stats) -> Result<Choice, NoDecision> {
+        let site = self.site(slot).ok_or(NoDecision::Detail)?;
+        site.exact(&row.counted_in(self.format(slot)))
+    }
+
+    /// Returns the rows of an attempt as rows of the formats of their slots, because devices and runtimes read all as rows of
+    /// FP16.
+    fn rows_in_formats<'a>(&self, rows: &'a [Stats]) -> Cow<'a, [Stats]> {
+        let Scaling::Gradient(gradient) = &self.scaling else { return Cow::Borrowed(rows) };
+        if gradient.formats == StoreFormats::default() {
+            return Cow::Borrowed(rows);
+        }
+        let format = |entry: &SlotEntry| entry.site.as_ref().map_or(StoreFormat::Fp16, |site| site.config().format);
+        let formats = self.entries.iter().map(format).chain(repeat(StoreFormat::Fp16));
+        rows.iter().zip(formats).map(|(row, format)| row.counted_in(format)).collect()
+    }
+
     /// Returns true if the slot's cast site decides inside the step.
     #[must_use]
     pub fn at_once(&self, slot: Slot) -> bool {
@@ -348,8 +383,8 @@ impl Sites {
 
     /// Decides like [`Sites::decide`], by the exact rule, from the row of a first run of the operator.
     pub fn decide_from(&mut self, slot: Slot, row: &Stats, incoming: i32) {
-        if let Some(verdict) = self.site(slot).map(|site| site.exact(row)) {
-            self.decide(slot, verdict, row.exponent(), incoming);
+        if self.site(slot).is_some() {
+            self.decide(slot, self.exact(slot, row), row.exponent(), incoming);
         }
     }
 
@@ -378,12 +413,14 @@ impl Sites {
     }
 
     /// Ends an attempt at a step: takes its rows, by slot, and the `order` of their stores. Call it once for each
-    /// attempt.
+    /// attempt. The counters of a row are those of its slot's format ([`Sites::format`]), whatever convention it is read
+    /// with.
     ///
     /// # Panics
     /// If a slot of `order` has no row.
     pub fn finish(&mut self, rows: &[Stats], order: &[Slot], attempt: Attempt) -> Finished {
         self.decided.clear();
+        let rows = &*self.rows_in_formats(rows);
         let row = |slot: Slot| &rows[usize::from(slot.0)];
         let blame = step_outcome::find_first_non_finite(order.iter().map(|&slot| row(slot).counts()));
         let mut largest: Option<Scaled<f32>> = None;
