@@ -35,6 +35,7 @@ mod roi_align;
 mod roi_pool;
 mod sine;
 mod slices;
+mod softmax;
 mod stats_accumulator;
 mod table;
 mod threading;

@@ -11,7 +11,10 @@ mod shared;
 
 use gradscale_core::{
     backend::{Backend, Buffer, CrossEntropyArgs, DType, Data, Launch, NormSaved, Slot, Store},
-    ops::{Conv2d, CrossEntropy, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Strided, Unary},
+    ops::{
+        Conv2d, CrossEntropy, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Softmax, SoftmaxColumns,
+        Strided, Unary,
+    },
     stats::{Convention, Detail, Stats},
 };
 use gradscale_cpu::{Cpu, Memory};
@@ -95,6 +98,26 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
         for gradient in [&scale, &shift] {
             all.push((read(cpu, gradient, shape[3] as usize), Stats::new(Convention::FP16, 0, Detail::None)));
         }
+    }
+    let scores = halves(cpu, 3 * 61 * 1237, 14);
+    for p in [
+        Softmax::new([3, 61, 1237], SoftmaxColumns::Causal).unwrap(),
+        Softmax::new([20_571, 1, 11], SoftmaxColumns::Masked).unwrap(),
+        Softmax::logarithm(183, 1237).unwrap(),
+    ] {
+        let [matrices, rows, columns] = p.shape();
+        let len = (matrices * rows * columns) as usize;
+        let selection = Some(&scores).filter(|_| p.read() == SoftmaxColumns::Masked);
+        let mut weights = cpu.alloc(DType::F32, len).unwrap();
+        all.push(store(cpu, DType::F16, len, |y| {
+            let table = y.table;
+            let kept = Store::keep(Slot::ONE, table, &mut weights);
+            cpu.launch(Launch::Softmax { p, x: &scores, selection, y: kept }).unwrap();
+            cpu.launch(Launch::Softmax { p, x: &scores, selection, y }).unwrap();
+        }));
+        all.push(store(cpu, DType::F16, len, |dx| {
+            cpu.launch(Launch::SoftmaxVjp { p, y: &weights, dy: &scores, dx }).unwrap();
+        }));
     }
     let cross_entropy = CrossEntropy::new(20_000, 11).unwrap();
     let logits = halves(cpu, 220_000, 8);

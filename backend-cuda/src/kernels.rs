@@ -226,6 +226,12 @@ pub static NORM_VJP_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_VJP_MODULE
 /// Kernel of the normalisation's gradient with respect to x, in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
 
+const SOFTMAX_MODULE: Module = Module::new("softmax", &[STORE, ELEMENTWISE, file!("softmax.cu")]);
+/// Kernel of the softmax of rows, and of its logarithm.
+pub static SOFTMAX: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax" };
+/// Kernel of the gradient of a softmax of rows, or of its logarithm, with respect to the scores.
+pub static SOFTMAX_VJP: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax_vjp" };
+
 /// Maximum number of classes of a row that a single thread handles.
 pub const MAX_CLASSES_PER_THREAD: u32 = 32;
 const CROSS_ENTROPY_MODULE: Module = Module {
@@ -325,6 +331,8 @@ static STANDALONE: &[&Kernel] = &[
     &NORM_VJP_APPLY,
     &NORM_VJP_APPLY_BY_CHANNEL,
     &NORM_VJP_GROUPS,
+    &SOFTMAX,
+    &SOFTMAX_VJP,
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,

@@ -37,6 +37,7 @@ mod roi_align;
 mod roi_pool;
 mod rows;
 mod self_test;
+mod softmax;
 mod store;
 mod table;
 mod workspace;

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) const WORKGROUP_SIZE: u32 = 256;
 /// Maximum number of workgroups of a kernel with a grid-stride loop. More do not make a device faster, and each one merges
 /// its statistics into the row.
-const MAX_STRIDED_WORKGROUPS: u32 = 2048;
+pub(crate) const MAX_STRIDED_WORKGROUPS: u32 = 2048;
 
 /// Bytes of the sums of a workgroup: four f32.
 const PARTIAL_SUMS_BYTES: u64 = 16;
@@ -139,6 +139,7 @@ fn upper(name: &str) -> &'static str {
         "offset" => "OFFSET",
         "dy" => "DY",
         "labels" => "LABELS",
+        "selection" => "SELECTION",
         other => panic!("no constant for an operand {other}"),
     }
 }

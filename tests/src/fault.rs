@@ -57,6 +57,10 @@ pub enum Fault {
     BoxesNotAligned,
     /// Boxes end before their last place.
     BoxesEndBefore,
+    /// A row of a softmax reads the column behind its last one.
+    HiddenColumnRead,
+    /// The gradient of a softmax lacks the sum over its row.
+    RowSumDropped,
     /// The variance of a normalisation is divided by n − 1.
     UnbiasedVariance,
     /// Dropout draws the same mask in every step.
@@ -89,6 +93,8 @@ impl Fault {
         Self::IgnoredCounted,
         Self::BoxesNotAligned,
         Self::BoxesEndBefore,
+        Self::HiddenColumnRead,
+        Self::RowSumDropped,
         Self::UnbiasedVariance,
         Self::SeedIgnored,
     ];

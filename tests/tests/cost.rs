@@ -9,7 +9,7 @@ use gradscale_core::{
     },
     ops::{
         Binary, BinaryOp, Broadcast, Conv2d, CrossEntropy, Ctc, Dim, GatherScatter, Gemm, Norm, NormOver, Optimizer,
-        Pass, Pool, PoolOp, Reduce, ReduceOp, RoiAlign, RoiPool, Rows, Rule, Strided, Unary,
+        Pass, Pool, PoolOp, Reduce, ReduceOp, RoiAlign, RoiPool, Rows, Rule, Softmax, SoftmaxColumns, Strided, Unary,
     },
     scaled::Scaled,
 };
@@ -156,6 +156,23 @@ fn normalisation_and_losses() {
     let p = Norm::new([2, 3, 4, 6], NormOver::Group(3), 1e-5).expect("a shape");
     let launch = One::Norm { p, x: &half, affine: None, saved: &mut saved, y: rig.store(&mut y) };
     check(&launch, "norm 3 groups 2x3x4x6", 288 + 48 + 288, 5 * 144);
+    // 2 matrices of 3 rows of 5 columns: 30 scores.
+    let shape = [2, 3, 5];
+    for (columns, words, selection, selected) in [
+        (SoftmaxColumns::All, "2x3x5", None, 0),
+        (SoftmaxColumns::Causal, "2x3x5 causal", None, 0),
+        (SoftmaxColumns::Within, "2x3x5 within", Some(&tokens), 8),
+        (SoftmaxColumns::Masked, "2x3x5 masked", Some(&bytes), 30),
+    ] {
+        let p = Softmax::new(shape, columns).expect("a shape");
+        let launch = One::Softmax { p, x: &half, selection, y: rig.store(&mut y) };
+        check(&launch, &format!("softmax {words}"), 60 + selected + 60, 5 * 30);
+        let launch = One::SoftmaxVjp { p, y: &wide, dy: &half, dx: rig.store(&mut y) };
+        check(&launch, &format!("softmax_vjp {words}"), 120 + 60 + 60, 4 * 30);
+    }
+    let p = Softmax::logarithm(6, 5).expect("a shape");
+    let launch = One::Softmax { p, x: &half, selection: None, y: rig.store(&mut y) };
+    check(&launch, "softmax 1x6x5 logarithm", 60 + 60, 5 * 30);
     let p = CrossEntropy::new(6, 4).expect("a shape");
     let x = CrossEntropyArgs { logits: &wide, labels: &bytes, weights: Some(&wide) };
     check(&One::CrossEntropy { p, x, out: &mut saved }, "cross_entropy 6x4", 96 + 6 + 16 + 32, 96);

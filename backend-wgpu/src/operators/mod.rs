@@ -17,6 +17,7 @@ mod reduce;
 mod roi_align;
 mod roi_pool;
 mod rows;
+mod softmax;
 mod stream;
 mod sum;
 mod tiled_gemm;

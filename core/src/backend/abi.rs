@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     format::Format,
-    ops::{BinaryOp, Broadcast, Divisor, Pass, ReduceOp, Rule, Unary},
+    ops::{BinaryOp, Broadcast, Divisor, Pass, ReduceOp, Rule, SoftmaxColumns, Unary},
     stats::{BINS, Convention, Detail, LIGHT_WORDS, WORDS, words},
 };
 
@@ -23,6 +23,7 @@ pub const ABI: &[&[(&str, u32)]] = &[
     Pass::CODES,
     Divisor::CODES,
     Rule::CODES,
+    SoftmaxColumns::CODES,
 ];
 
 /// Formats, word offsets in rows ([`Stats::from_words`](crate::stats::Stats::from_words)) and in a

@@ -2,7 +2,8 @@
 
 use super::{Backend, Buffer, Launch, OnDevice, Operands, Store};
 use crate::ops::{
-    BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, GemmShape, NormOver, Pass, PoolOp, ReduceOp, Rule, Unary,
+    BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, GemmShape, NormOver, Pass, PoolOp, ReduceOp, Rule,
+    SoftmaxColumns, Unary,
 };
 use core::fmt;
 
@@ -23,9 +24,14 @@ const NORM_OPERATIONS: u64 = 5;
 /// Operations per element of a normalisation's gradient: normalised value 2, sum of dy 1, sum of dy times the
 /// normalised value 2, two products and two differences of the result.
 const NORM_VJP_OPERATIONS: u64 = 9;
-/// Operations per logit of a softmax: maximum, difference, exponential, sum.
-const SOFTMAX_OPERATIONS: u64 = 4;
-/// Operations per logit of a softmax gradient: difference, exponential, label term, factor.
+/// Operations per logit of a log-sum-exp: maximum, difference, exponential, sum.
+const LOG_SUM_EXP_OPERATIONS: u64 = 4;
+/// Operations per logit of a cross-entropy's gradient: difference, exponential, label term, factor.
+const CROSS_ENTROPY_VJP_OPERATIONS: u64 = 4;
+/// Operations per score of a softmax: those of a log-sum-exp, and a quotient, or a difference for the logarithm.
+const SOFTMAX_OPERATIONS: u64 = LOG_SUM_EXP_OPERATIONS + 1;
+/// Operations per score of a softmax's gradient: product, sum, difference, product. For the logarithm: sum, exponential,
+/// product, difference.
 const SOFTMAX_VJP_OPERATIONS: u64 = 4;
 /// Operations per state and direction of a CTC alignment: the logarithm of a sum of three exponentials, and the logit.
 const CTC_OPERATIONS: u64 = 9;
@@ -192,18 +198,28 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 let read = bytes(x.x, all) + bytes(*dy, all) + statistics + weight;
                 (read + stored(dx, all) + parameters, NORM_VJP_OPERATIONS * all)
             }
+            Self::Softmax { p, x, selection, y } => {
+                // Columns that a row does not read count too, because they are written.
+                let all = len(p.shape());
+                let selected = selection.map_or(0, |selection| bytes(selection, p.selection_len().into()));
+                (bytes(*x, all) + selected + stored(y, all), SOFTMAX_OPERATIONS * all)
+            }
+            Self::SoftmaxVjp { p, y, dy, dx } => {
+                let all = len(p.shape());
+                (bytes(*y, all) + bytes(*dy, all) + stored(dx, all), SOFTMAX_VJP_OPERATIONS * all)
+            }
             Self::CrossEntropy { p, x, out } => {
                 let [rows, classes] = p.shape().map(u64::from);
                 let weights = x.weights.map_or(0, |weights| bytes(weights, classes));
                 let read = bytes(x.logits, rows * classes) + bytes(x.labels, rows) + weights;
-                (read + bytes(&**out, 2 + rows), SOFTMAX_OPERATIONS * rows * classes)
+                (read + bytes(&**out, 2 + rows), LOG_SUM_EXP_OPERATIONS * rows * classes)
             }
             Self::CrossEntropyVjp { p, x, out, g, dx } => {
                 let [rows, classes] = p.shape().map(u64::from);
                 let weights = x.weights.map_or(0, |weights| bytes(weights, classes));
                 let read = bytes(x.logits, rows * classes) + bytes(x.labels, rows) + weights;
                 let given = bytes(*out, 2 + rows) + bytes(*g, 1);
-                (read + given + stored(dx, rows * classes), SOFTMAX_VJP_OPERATIONS * rows * classes)
+                (read + given + stored(dx, rows * classes), CROSS_ENTROPY_VJP_OPERATIONS * rows * classes)
             }
             Self::Ctc { p, x, losses, gradient } => {
                 let ([batch, frames, _], all) = (p.logits(), len(p.logits()));
@@ -212,7 +228,7 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 let states = len([batch, frames]) * (2 * u64::from(p.letters()) + 1);
                 // Without a gradient, alignments are followed in one direction only.
                 let (written, directions) = gradient.as_ref().map_or((0, 1), |gradient| (bytes(&**gradient, all), 2));
-                let operations = SOFTMAX_OPERATIONS * all + directions * CTC_OPERATIONS * states;
+                let operations = LOG_SUM_EXP_OPERATIONS * all + directions * CTC_OPERATIONS * states;
                 (read + bytes(&**losses, batch.into()) + written, operations)
             }
             Self::GlobalNorm { gradients, norm } => {
@@ -354,6 +370,16 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
                 NormOver::Batch => write!(f, "batch {}", Sizes(p.x())),
                 NormOver::Group(groups) => write!(f, "{groups} groups {}", Sizes(p.x())),
             },
+            Launch::Softmax { p, .. } | Launch::SoftmaxVjp { p, .. } => {
+                let columns = match p.read() {
+                    SoftmaxColumns::All if p.is_logarithm() => " logarithm",
+                    SoftmaxColumns::All => "",
+                    SoftmaxColumns::Causal => " causal",
+                    SoftmaxColumns::Within => " within",
+                    SoftmaxColumns::Masked => " masked",
+                };
+                write!(f, "{}{columns}", Sizes(p.shape()))
+            }
             Launch::CrossEntropy { p, .. } | Launch::CrossEntropyVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
             Launch::Ctc { p, .. } => write!(f, "{} {}", Sizes(p.logits()), p.letters()),
             // The lists of parameters are not available for every kind of operands.

@@ -3,7 +3,7 @@
 use super::{CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands, UpdateGuard};
 use crate::ops::{
     Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, RoiPool,
-    Rows, Strided, Unary,
+    Rows, Softmax, Strided, Unary,
 };
 use crate::store_format::StoreFormat;
 
@@ -224,6 +224,29 @@ pub enum Launch<O: Operands> {
         /// Optional destinations of the gradients of scale and shift.
         affine: Option<[O::Store; 2]>,
     },
+    /// Softmax of each row, or its logarithm, over the columns that a row reads.
+    Softmax {
+        /// Shape of the scores, columns that a row reads, and whether results are logarithms.
+        p: Softmax,
+        /// Scores x of the softmax, `[matrices, rows, columns]`.
+        x: O::Read,
+        /// Lengths of the sequences `[matrices]`, U8 or U32, or the mask of the columns with the shape of x, of any
+        /// type; none if the columns need neither.
+        selection: Option<O::Read>,
+        /// Destination of the weights or their logarithms, with the shape of x.
+        y: O::Store,
+    },
+    /// Gradient (vjp) of a softmax, or of its logarithm, from its result.
+    SoftmaxVjp {
+        /// Descriptor of the softmax's forward pass.
+        p: Softmax,
+        /// Result y of the softmax's forward pass.
+        y: O::Read,
+        /// Gradient of the softmax's result.
+        dy: O::Read,
+        /// Destination of the gradient of the scores.
+        dx: O::Store,
+    },
     /// Softmax and weighted cross-entropy of logits and labels.
     CrossEntropy {
         /// Shape of the logits, divisor of the loss, and ignored label.
@@ -306,6 +329,8 @@ impl<O: Operands> Launch<O> {
             Self::RoiUnpool { .. } => "roi_unpool",
             Self::Norm { .. } => "norm",
             Self::NormVjp { .. } => "norm_vjp",
+            Self::Softmax { .. } => "softmax",
+            Self::SoftmaxVjp { .. } => "softmax_vjp",
             Self::CrossEntropy { .. } => "cross_entropy",
             Self::CrossEntropyVjp { .. } => "cross_entropy_vjp",
             Self::Ctc { .. } => "ctc",
@@ -358,6 +383,14 @@ impl<O: Operands> Launch<O> {
                 let (x, dy) = (x.map(|x| m.read(x)), m.read(dy));
                 let (dx, affine) = (m.store(dx), affine.map(|affine| affine.map(|y| m.store(y))));
                 Launch::NormVjp { p, x, dy, dx, affine }
+            }
+            Self::Softmax { p, x, selection, y } => {
+                let (x, selection) = (m.read(x), selection.map(|selection| m.read(selection)));
+                Launch::Softmax { p, x, selection, y: m.store(y) }
+            }
+            Self::SoftmaxVjp { p, y, dy, dx } => {
+                let [y, dy] = [y, dy].map(|x| m.read(x));
+                Launch::SoftmaxVjp { p, y, dy, dx: m.store(dx) }
             }
             Self::CrossEntropy { p, x, out } => Launch::CrossEntropy { p, x: x.map(|x| m.read(x)), out: m.write(out) },
             Self::CrossEntropyVjp { p, x, out, g, dx } => {

@@ -18,6 +18,7 @@ mod reduce;
 mod roi_align;
 mod roi_pool;
 mod rows;
+mod softmax;
 mod strided;
 mod unary;
 
@@ -35,6 +36,7 @@ pub use reduce::{Reduce, ReduceOp};
 pub use roi_align::RoiAlign;
 pub use roi_pool::RoiPool;
 pub use rows::Rows;
+pub use softmax::{Softmax, SoftmaxColumns};
 pub use strided::{Dim, MAX_DIMS, Strided};
 pub use unary::{Saved, Unary};
 

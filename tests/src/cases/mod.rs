@@ -24,6 +24,8 @@ mod roi_pool;
 mod round;
 mod rows;
 mod shared;
+mod softmax;
+mod softmax_vjp;
 mod store;
 mod sum;
 mod table;
@@ -52,6 +54,8 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     roi_pool::cases(&mut cases);
     norm::cases(&mut cases);
     norm_vjp::cases(&mut cases);
+    softmax::cases(&mut cases);
+    softmax_vjp::cases(&mut cases);
     cross_entropy::cases(&mut cases);
     cross_entropy_vjp::cases(&mut cases);
     ctc::cases(&mut cases);
@@ -88,6 +92,8 @@ pub const OPERATORS: &[&str] = &[
     "roi_pool",
     "norm",
     "norm_vjp",
+    "softmax",
+    "softmax_vjp",
     "cross_entropy",
     "cross_entropy_vjp",
     "ctc",

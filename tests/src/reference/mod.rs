@@ -191,6 +191,8 @@ impl Backend for Reference {
             Launch::RoiUnpool { p, x, boxes, indices, y } => self.roi_unpool(&p, x, boxes, indices, y),
             Launch::Norm { p, x, affine, saved, y } => self.norm(&p, x, affine, saved, y),
             Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
+            Launch::Softmax { p, x, selection, y } => self.softmax(&p, x, selection, y),
+            Launch::SoftmaxVjp { p, y, dy, dx } => self.softmax_vjp(&p, y, dy, dx),
             Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
             Launch::Ctc { p, x, losses, gradient } => crate::ctc::run(&p, x, losses, gradient),

@@ -268,6 +268,46 @@ impl Reference {
         self.put(shift, (0..channels).map(|c| column(c).map(|i| dy.get(i)).sum()))
     }
 
+    pub(super) fn softmax(
+        &self, p: &Softmax, x: &Memory, selection: Option<&Memory>, y: Store<'_, Self>,
+    ) -> DeviceResult<Self> {
+        let [_, rows, columns] = p.shape().map(|size| size as usize);
+        let selected = |i: usize| selection.map_or(0.0, |selection| selection.number(i));
+        let weights = (0..p.rows() as usize).flat_map(|r| {
+            let length = if p.read() == SoftmaxColumns::Within { selected(r / rows) as u32 } else { 0 };
+            let more = usize::from(self.on(Fault::HiddenColumnRead));
+            let end = columns.min(p.columns_of_row(r as u32, length) as usize + more);
+            let is_read = |c: usize| c < end && (p.read() != SoftmaxColumns::Masked || selected(r * columns + c) > 0.0);
+            let scores = || (0..columns).filter(|&c| is_read(c)).map(|c| x.get(r * columns + c));
+            let most = scores().fold(f32::NEG_INFINITY, |best, v| if wins(v, best) { v } else { best });
+            let sum = scores().map(|v| (v - most).exp()).sum::<f32>();
+            let weight = |c: usize| {
+                let below = x.get(r * columns + c) - most;
+                if p.is_logarithm() { below - sum.ln() } else { below.exp() / sum }
+            };
+            (0..columns).map(|c| if is_read(c) { weight(c) } else { 0.0 }).collect::<Vec<_>>()
+        });
+        self.put(y, weights)
+    }
+
+    pub(super) fn softmax_vjp(&self, p: &Softmax, y: &Memory, dy: &Memory, dx: Store<'_, Self>) -> DeviceResult<Self> {
+        let columns = p.shape()[2] as usize;
+        let gradients = (0..p.rows() as usize).flat_map(|r| {
+            let at = r * columns..(r + 1) * columns;
+            let is_live = |i: usize| p.is_logarithm() || y.get(i) != 0.0;
+            let term = |i: usize| if p.is_logarithm() { dy.get(i) } else { y.get(i) * dy.get(i) };
+            let sum = at.clone().filter(|&i| is_live(i)).map(term).sum::<f32>();
+            let sum = if self.on(Fault::RowSumDropped) { 0.0 } else { sum };
+            let gradient = |i: usize| match (is_live(i), p.is_logarithm()) {
+                (false, _) => 0.0,
+                (true, false) => y.get(i) * (dy.get(i) - sum),
+                (true, true) => dy.get(i) - y.get(i).exp() * sum,
+            };
+            at.map(gradient).collect::<Vec<_>>()
+        });
+        self.put(dx, gradients)
+    }
+
     pub(super) fn cross_entropy(
         &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory,
     ) -> DeviceResult<Self> {

@@ -10,6 +10,7 @@ pub mod math;
 mod observe;
 mod panels;
 mod rows;
+mod softmax;
 mod update;
 mod windows;
 

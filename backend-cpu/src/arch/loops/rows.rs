@@ -12,13 +12,19 @@ use crate::arch::{
 use core::array::from_fn;
 
 /// Number of elements that are added in f32 before the sum continues in f64.
-const F32_SUM_ELEMENTS: usize = 256;
+pub const F32_SUM_ELEMENTS: usize = 256;
 
-/// Returns the sum of all lanes of a vector, by pairwise addition.
+/// Returns the sum of all lanes of a vector.
 #[inline(always)]
 fn horizontal_sum<V: F32x16>(sums: V) -> f64 {
     let mut lanes = [0f32; LANES];
     sums.store(&mut lanes);
+    sum_lanes(lanes)
+}
+
+/// Returns the sum of sixteen lanes, by pairwise addition.
+#[inline(always)]
+pub fn sum_lanes(lanes: [f32; LANES]) -> f64 {
     let lanes: [f64; 8] = from_fn(|l| f64::from(lanes[l]) + f64::from(lanes[l + 8]));
     let lanes: [f64; 4] = from_fn(|l| lanes[l] + lanes[l + 4]);
     (lanes[0] + lanes[2]) + (lanes[1] + lanes[3])
