@@ -69,7 +69,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
