@@ -9,6 +9,7 @@ use crate::{
 use gradscale_core::{
     cast::SliceError,
     stats::{Detail, Stats},
+    store_format::StoreFormat,
 };
 use half::f16;
 
@@ -69,6 +70,29 @@ impl Cpu {
     pub fn store(
         &self, x: Slice<'_>, from: i32, y: SliceMut<'_>, to: i32, detail: Detail,
     ) -> Result<Stats, SliceError> {
+        self.store_in(StoreFormat::Fp16, x, from, y, to, detail)
+    }
+
+    /// Stores values like [`Cpu::store`], rounded once to a format, with a row of its convention. Where `y` is f32 it
+    /// has the rounded values, too, unless the format is FP16.
+    ///
+    /// ```
+    /// use gradscale_core::{stats::Detail, store_format::StoreFormat};
+    /// use gradscale_cpu::{Cpu, Slice, SliceMut};
+    /// use half::f16;
+    ///
+    /// let (cpu, mut y) = (Cpu::new(1)?, [f16::ZERO; 3]);
+    /// let (x, y_slice) = (Slice::F32(&[0.1, 0.0004, 500.0]), SliceMut::F16(&mut y));
+    /// let row = cpu.store_in(StoreFormat::E4m3, x, 0, y_slice, 0, Detail::Counts)?;
+    /// assert_eq!((y[0].to_f32(), row.counts().flushed, row.counts().overflowed), (0.1015625, 1, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SliceError::Length`] if the lengths differ; nothing is written then.
+    pub fn store_in(
+        &self, format: StoreFormat, x: Slice<'_>, from: i32, y: SliceMut<'_>, to: i32, detail: Detail,
+    ) -> Result<Stats, SliceError> {
         let len = x.len();
         let y = match y {
             SliceMut::F32(y) => OutputSlice::F32(y),
@@ -77,7 +101,7 @@ impl Cpu {
         if y.len() != len {
             return Err(SliceError::Length { src: len, dst: y.len() });
         }
-        let epilogue = Epilogue::between(from, to, detail, self.isa());
+        let epilogue = Epilogue::between(from, to, detail, self.isa()).in_format(format);
         let (cost, chunk) = (Cost::elements(len), chunk_len(len));
         let rows = match x {
             Slice::F32(x) => y.par_chunks(self, cost, chunk, epilogue.store_from(StoreInput::F32(x))),
@@ -85,14 +109,20 @@ impl Cpu {
                 y.par_chunks(self, cost, chunk, epilogue.store_map(len, |start, [out]| self.load_slice(x, start, out)))
             }
         };
-        Ok(merge_stats(&epilogue, &rows))
+        Ok(merge_stats(&epilogue, &rows).counted_in(format))
     }
 
     /// Computes the statistics that [`Cpu::store`] would return, without storing: for a decision before the store.
     #[must_use]
     pub fn observe(&self, x: Slice<'_>, from: i32, to: i32, detail: Detail) -> Stats {
+        self.observe_in(StoreFormat::Fp16, x, from, to, detail)
+    }
+
+    /// Computes the statistics that [`Cpu::store_in`] would return, without storing.
+    #[must_use]
+    pub fn observe_in(&self, format: StoreFormat, x: Slice<'_>, from: i32, to: i32, detail: Detail) -> Stats {
         let (len, chunk) = (x.len(), chunk_len(x.len()));
-        let epilogue = Epilogue::between(from, to, detail, self.isa());
+        let epilogue = Epilogue::between(from, to, detail, self.isa()).in_format(format);
         let observe_chunk = |i: usize| {
             // Blocks are converted into memory that stays in cache.
             let (mut block_memory, first) = (Block::ZERO, i * chunk);
@@ -106,7 +136,7 @@ impl Cpu {
         };
         let chunks = if chunk == 0 { 0 } else { len.div_ceil(chunk) };
         let rows = self.par_map(Cost::elements(len), chunks, observe_chunk);
-        merge_stats(&epilogue, &rows)
+        merge_stats(&epilogue, &rows).counted_in(format)
     }
 
     /// Calls `work` for chunks of `size` elements of both slices, on all threads if that is worthwhile, with the index
