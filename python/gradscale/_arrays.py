@@ -37,44 +37,61 @@ def _floats(x: ArrayLike, what: str) -> np.ndarray:
     raise TypeError(f"{what} takes real numbers, not {x.dtype}")
 
 
-def observe(x: ArrayLike, exponent: int = 0, detail: str | int = "histogram", *, from_exponent: int = 0) -> _gradscale.Stats:
+def _store_format(name: str) -> int:
+    """Returns the number of a format of stores."""
+    try:
+        return _FORMATS.index(name)
+    except ValueError:
+        raise ValueError(f"{name!r} is not a format of stores: choose {', '.join(_FORMATS)}") from None
+
+
+def observe(
+    x: ArrayLike, exponent: int = 0, detail: str | int = "histogram", *, from_exponent: int = 0, format: str = "fp16"
+) -> _gradscale.Stats:
     """Returns the statistics that a store of `x` at the exponent `exponent` would collect.
 
     `x`: float32 or float16, which stands at the scale 2^from_exponent; other numbers are rounded to float32 first. `detail`:
-    "counts" (counts and amax), "histogram" (the histogram too), "moments" (the sums too).
+    "counts" (counts and amax), "histogram" (the histogram too), "moments" (the sums too). `format`: as for `store`.
     """
-    return _gradscale.Stats._of(_flat(_floats(x, "observe")), from_exponent, exponent, _detail(detail))
+    code = _store_format(format)
+    return _gradscale.Stats._of(_flat(_floats(x, "observe")), from_exponent, exponent, _detail(detail), code)
 
 
 @overload
 def store(
     x: ArrayLike, exponent: int = 0, *, from_exponent: int = 0, detail: str | int = "histogram", out: NDArray[Any] | None = None,
-    row: None = None,
+    row: None = None, format: str = "fp16",
 ) -> tuple[NDArray[Any], _gradscale.Stats]: ...
 @overload
 def store(
     x: ArrayLike, exponent: int = 0, *, from_exponent: int = 0, detail: str | int = "histogram", out: NDArray[Any] | None = None,
-    row: NDArray[Any],
+    row: NDArray[Any], format: str = "fp16",
 ) -> NDArray[Any]: ...
-def store(x, exponent=0, *, from_exponent=0, detail="histogram", out=None, row=None):
+def store(x, exponent=0, *, from_exponent=0, detail="histogram", out=None, row=None, format="fp16"):
     """Stores `x` as float16 at the scale 2^exponent, and returns what that lost.
 
     `x` (float32 or float16) is at the scale 2^from_exponent. It is multiplied by 2^(exponent − from_exponent) in float32
     and rounded once, to nearest even. Returns the halves and their `Stats`. With `row`, an array of `ROW_WORDS` words (uint32 or
     int32; zeros at the beginning of a step), the statistics are merged into it, and only the halves are returned.
+
+    `format`: "e5m2" or "e4m3" rounds to that format of 8 bits instead, and counts what it loses. All its values are halves;
+    a float32 `out` has them, too, while for "fp16" it has the values before rounding.
     """
+    code = _store_format(format)
     x = _floats(x, "store")
     y = np.empty(x.shape, np.float16) if out is None else out
     if y.shape != x.shape or y.dtype not in (np.float16, np.float32):
         raise TypeError(f"out must be float16 or float32 of shape {x.shape}, not {y.dtype} of {y.shape}")
     flat = _flat(y)
     words = np.zeros(_gradscale.ROW_WORDS, np.uint32) if row is None else row.view(np.uint32)
-    _gradscale.store(_flat(x), from_exponent, flat, exponent, _detail(detail), words)
+    _gradscale.store(_flat(x), from_exponent, flat, exponent, _detail(detail), words, code)
     if not np.shares_memory(flat, y):
         y[...] = flat.reshape(y.shape)
     return (y, _gradscale.Stats._from_words(words)) if row is None else y
 
 
+# Formats of stores, by number.
+_FORMATS = [name for name, *_ in _gradscale.store_formats()]
 # Names of formats, by the name of a numpy dtype.
 _NAMES = {
     "float16": "fp16",

@@ -10,16 +10,17 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "METHOD_SYNTAX", "ROW_WORDS", "VERSION", "Decision", "LossScale", "NoDecisionError", "Outcome", "Rule", "Sites", "Stats",
-    "baselines", "cast_into", "conv_terms", "decode_into", "propose_fixed", "replay", "set_num_threads", "store", "store_site",
-    "width",
+    "baselines", "cast_into", "conv_terms", "decode_into", "propose_fixed", "replay", "set_num_threads", "store", "store_formats",
+    "store_site", "width",
 ]
 
 VERSION: str
 METHOD_SYNTAX: str
 """How methods are written, in one line."""
 ROW_WORDS: int
-"""Words of a row of statistics: core's 280, the exponent at which its values were seen, and zeros."""
+"""Words of a row of statistics: core's 280, the exponent at which its values were seen, the number of its format, and zeros."""
 
+_StoreFormat = Literal["fp16", "e5m2", "e4m3"]
 _Detail = Literal["none", "counts", "histogram", "moments"]
 
 class NoDecisionError(ValueError):
@@ -27,13 +28,13 @@ class NoDecisionError(ValueError):
 
 @final
 class Stats:
-    """Statistics row: counts, largest magnitude, histogram and sums of the values of one store in FP16.
+    """Statistics row: counts, largest magnitude, histogram and sums of the values of one store, in FP16 or a format of 8 bits.
 
-    Rows of one exponent and detail merge (``+``), in any order, to what all their values would have given.
+    Rows of one format, exponent and detail merge (``+``), in any order, to what all their values would have given.
     """
 
     @staticmethod
-    def _of(x: NDArray[Any], from_exponent: int, exponent: int, detail: int) -> Stats: ...
+    def _of(x: NDArray[Any], from_exponent: int, exponent: int, detail: int, format: int = 0) -> Stats: ...
     @staticmethod
     def _from_words(words: NDArray[np.uint32]) -> Stats: ...
     @staticmethod
@@ -44,7 +45,7 @@ class Stats:
     def to_words(self) -> NDArray[np.uint32]:
         """Returns the row as words, as `Sites.finish` takes them."""
     def merge(self, other: Stats) -> Stats:
-        """Returns the row of both sets of values. ValueError if exponent or detail differ."""
+        """Returns the row of both sets of values. ValueError if format, exponent or detail differ."""
     def __add__(self, other: Stats, /) -> Stats: ...
     def __radd__(self, other: Stats, /) -> Stats: ...
     @property
@@ -64,7 +65,7 @@ class Stats:
         """Number of non-zero values that became ±0 by the store."""
     @property
     def overflowed(self) -> int:
-        """Number of finite values too large for FP16."""
+        """Number of finite values too large for the format."""
     @property
     def subnormal(self) -> int:
         """Number of values that became subnormal by the store and so lost digits."""
@@ -77,6 +78,9 @@ class Stats:
     @property
     def exponent(self) -> int:
         """Exponent at which the values were stored."""
+    @property
+    def format(self) -> _StoreFormat:
+        """Format of the stores that the row counted."""
     @property
     def detail(self) -> _Detail:
         """Level of detail of the row's statistics."""
@@ -166,6 +170,7 @@ class SiteReport(TypedDict):
     overflows: int
     subnormal: float
     log2_amax: float | None
+    format: _StoreFormat
     detail: _Detail
 
 @type_check_only
@@ -195,15 +200,19 @@ class Sites:
         """`method`: "gs", "gs:interval=5,gamma=1e-4", "amax:history=16", "dynamic", "fixed:128" …: see `METHOD_SYNTAX`.
         `total_steps`: the length of the training, for an interval that is a part of it
         ("dynamic:interval=steps/20", "torch-20th")."""
-    def add(self, name: str, kind: Literal["site", "forward", "parameter"] = "site", *, shared: bool = False) -> int:
+    def add(self, name: str, kind: Literal["site", "forward", "weight", "parameter"] = "site", *, shared: bool = False) -> int:
         """Another site; its number. `shared`: several calls in a step store there. Sites that store in half in the forward
-        pass ("forward") and gradients of parameters ("parameter") stay at exponent 0 and can only be blamed; forward sites
-        decide after `scale_forward`."""
+        pass ("forward", "weight") and gradients of parameters ("parameter") stay at exponent 0 and can only be blamed; the
+        former decide after `scale_forward`."""
     @property
     def forward(self) -> Literal["off", "repeat", "on"]:
-        """What the method does with activations: `forward=` in its text, and ``"off"`` if it repeats no batch."""
+        """What the method does with activations: `forward=` in its text, ``"on"`` if it stores them in 8 bits, and ``"off"`` if it
+        repeats no batch."""
+    @property
+    def forward_formats(self) -> tuple[_StoreFormat, _StoreFormat]:
+        """Formats in which activations and weights are stored once they have exponents."""
     def scale_forward(self) -> None:
-        """Lets sites of the kind "forward" decide exponents from now on: the largest up to 0 that does not overflow, and
+        """Lets sites of the kinds "forward" and "weight" decide exponents from now on: the largest up to 0 that does not overflow, and
         with ``forward=on`` those that scale small activations up, too. Nothing changes under a loss scale. With
         ``forward=repeat`` call it after the first overflow of an activation."""
     def mark_shared(self, index: int) -> None:
@@ -224,6 +233,9 @@ class Sites:
     def details(self) -> NDArray[np.int32]:
         """Level of detail that the row of each site must have in the coming step: 1 counts, 2 the histogram too, 3 the
         sums too."""
+    @property
+    def formats(self) -> list[_StoreFormat]:
+        """Format in which each site stores, to be passed to `store` and `observe`."""
     @property
     def decides_in_step(self) -> NDArray[np.bool_]:
         """Flags of the sites that decide inside the coming step: look at the values first, `decide`, then store."""
@@ -262,7 +274,7 @@ class Sites:
         """Returns what is wrong with a dynamic loss scale after the last step, and a sentence about it: it has fallen
         below 2^-10, or flushes more than 1 % of the gradients that a larger scale would have kept. None for other
         methods."""
-    def report(self, kind: Literal["site", "forward"] = "site") -> list[SiteReport]:
+    def report(self, kind: Literal["site", "forward", "weight"] = "site") -> list[SiteReport]:
         """Returns a report of each site of that kind that has stored."""
     def history(self, index: int) -> list[PastDecision]:
         """Returns the last eight decisions of a site, oldest first."""
@@ -325,13 +337,23 @@ def replay(path: str | os.PathLike[str], method: str | None = None) -> Replay:
 
     ValueError with file, line and cause for what is no trace, OSError for a file that cannot be read."""
 
+def store_formats() -> list[tuple[_StoreFormat, list[int], int, int, bool]]:
+    """Returns the formats of stores by number: name; the least magnitudes, as bits of f32, that do not flush, that are normal
+    and that overflow; bits of the mantissa; exponent of the smallest normal number; whether there is ∞."""
+
 def set_num_threads(threads: int) -> None:
     """Use this many threads for arrays from now on; 0 means one for each core. The bits are the same for any number."""
 
 def cast_into(x: NDArray[Any], y: NDArray[Any], format: str, round: str, exponent: int, seed: int) -> list[int]: ...
 def decode_into(x: NDArray[Any], y: NDArray[np.float32], format: str, exponent: int) -> None: ...
 def store(
-    x: NDArray[Any], from_exponent: int, y: NDArray[Any] | None, exponent: int, detail: int, row: NDArray[np.uint32]
+    x: NDArray[Any],
+    from_exponent: int,
+    y: NDArray[Any] | None,
+    exponent: int,
+    detail: int,
+    row: NDArray[np.uint32],
+    format: int = 0,
 ) -> None: ...
 def store_site(
     x: NDArray[Any],
@@ -340,5 +362,6 @@ def store_site(
     control: NDArray[np.int32],
     source: int,
     site: int,
+    format: int = 0,
 ) -> None: ...
 def width(format: str) -> int: ...

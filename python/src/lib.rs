@@ -48,7 +48,7 @@ mod _gradscale {
         rules::{Decision, NoDecisionError, Rule, conv_terms},
         schedule::{LossScale, propose_fixed},
         sites::Sites,
-        stats::Stats,
+        stats::{Stats, store_formats},
         store::{store, store_site},
         traces::play,
     };

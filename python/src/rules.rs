@@ -1,12 +1,13 @@
 //! Rules of gradient scaling, which compute exponents from statistics rows.
 
-use crate::{stats::Stats, wrong};
+use crate::{stats::Stats, words::format_of, wrong};
 use gradscale::{
     Method, Preset, Scaling,
     gradscale_core::{
         model::terms::{ConvShape, Terms},
         scaled::Scaled,
         solve::{self, Amax, Exact, Operand},
+        store_format::StoreFormat,
     },
 };
 use pyo3::{create_exception, exceptions::PyValueError, prelude::*};
@@ -73,6 +74,8 @@ pub struct Rule {
     preset: Preset,
     exact: Exact,
     amax: Option<Amax>,
+    /// Format of the stores for which the rule decides: that of gradients.
+    format: StoreFormat,
     method: String,
 }
 
@@ -81,6 +84,18 @@ fn scaled(parts: &[(f32, i32)]) -> Vec<Scaled<f32>> {
 }
 
 impl Rule {
+    /// Checks that a row was counted in the format for which the rule decides.
+    fn check_format(&self, row: &Stats) -> PyResult<()> {
+        let (counted, format) = (format_of(&row.0), self.format);
+        if counted == format {
+            return Ok(());
+        }
+        let method = &self.method;
+        Err(wrong(format!(
+            "{method} decides in {format}, but the row was counted in {counted}; pass format=\"{format}\""
+        )))
+    }
+
     /// Decides by a rule that needs only the row of the values to be stored.
     fn of_row(&self, row: &Stats) -> Result<solve::Choice, solve::NoDecision> {
         let Some(amax) = self.amax else { return self.exact.decide(&row.0) };
@@ -98,8 +113,10 @@ impl Rule {
     fn new(method: &str) -> PyResult<Self> {
         match method.parse::<Method>().map_err(wrong)?.scaling {
             Scaling::Gradient(gradient) => {
-                let (exact, amax) = (gradient.site.exact, gradient.site.amax);
-                Ok(Self { preset: gradient.preset, exact, amax, method: method.to_owned() })
+                let format = gradient.formats.gradient;
+                let site = gradient.site_in(format);
+                let (exact, amax) = (site.exact, site.amax);
+                Ok(Self { preset: gradient.preset, exact, amax, format, method: method.to_owned() })
             }
             Scaling::Loss(_) => Err(wrong(format!("{method} is a loss scale; use LossScale"))),
         }
@@ -113,6 +130,7 @@ impl Rule {
     /// Decides an exponent from a row. The exact rule uses the histogram, amax the largest magnitude; other rules
     /// decide as for a cast that is no product, softmax or sum.
     fn decide(&self, row: &Stats) -> PyResult<Decision> {
+        self.check_format(row)?;
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(row),
             Preset::Paper(paper) => paper.other_cast(&row.0),
@@ -135,6 +153,7 @@ impl Rule {
 
     /// Decides the exponent of the cast after a softmax, from a row with sums.
     fn decide_softmax_cast(&self, row: &Stats) -> PyResult<Decision> {
+        self.check_format(row)?;
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(row),
             Preset::Paper(paper) => paper.softmax_cast(&row.0),
@@ -146,6 +165,7 @@ impl Rule {
     /// sum's row.
     #[pyo3(signature = (parts, total))]
     fn decide_sum(&self, parts: Vec<(f32, i32)>, total: &Stats) -> PyResult<Decision> {
+        self.check_format(total)?;
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(total),
             Preset::Paper(paper) => paper.branch(&scaled(&parts), &total.0),
@@ -156,6 +176,7 @@ impl Rule {
     /// Decides the exponent of a split tensor's gradient, from the largest magnitude and the exponent of each part.
     #[pyo3(signature = (parts, total))]
     fn decide_concat(&self, parts: Vec<(f32, i32)>, total: &Stats) -> PyResult<Decision> {
+        self.check_format(total)?;
         answer(match &self.preset {
             Preset::Exact | Preset::Amax => self.of_row(total),
             Preset::Paper(paper) => paper.branch(&scaled(&parts), &total.0),

@@ -4,12 +4,14 @@ use crate::{
     outcome::Outcome,
     rules::Decision,
     stats::Stats,
-    words::{ROW_WORDS, detail_name, row_of},
+    words::{ROW_WORDS, detail_name, format_of, row_of},
     wrong,
 };
 use gradscale::{
     Cause, ForwardScaling, Method, Scaling,
-    gradscale_core::{backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats},
+    gradscale_core::{
+        backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats, store_format::StoreFormat,
+    },
     sites::{self, Attempt, Finished, SavedSite, SiteReport, SlotKind},
 };
 use numpy::{PyArray1, PyReadonlyArray2};
@@ -52,10 +54,10 @@ fn scaling(method: &str) -> PyResult<Scaling> {
     Ok(method.parse::<Method>().map_err(wrong)?.scaling)
 }
 
-/// Returns the setting of activations in a method that repeats batches; off for all others.
+/// Returns the setting of activations in a method that repeats batches, or that stores them in 8 bits; off for all others.
 fn forward_of(scaling: &Scaling) -> ForwardScaling {
     match scaling {
-        Scaling::Gradient(gradient) if gradient.repeats() => gradient.forward,
+        Scaling::Gradient(gradient) if gradient.repeats() || gradient.formats.scales_forward() => gradient.forward,
         Scaling::Gradient(_) | Scaling::Loss(_) => ForwardScaling::Off,
     }
 }
@@ -83,8 +85,11 @@ impl Sites {
         let kind = match kind {
             "site" => SlotKind::Site,
             "forward" => SlotKind::Forward,
+            "weight" => SlotKind::Weight,
             "parameter" => SlotKind::Parameter,
-            other => return Err(wrong(format!("{other} is not a kind of site; choose site, forward or parameter"))),
+            other => {
+                return Err(wrong(format!("{other} is not a kind of site; choose site, forward, weight or parameter")));
+            }
         };
         if self.names().contains(&name) {
             return Err(wrong(format!("{name} exists already")));
@@ -140,6 +145,12 @@ impl Sites {
         PyArray1::from_iter(py, all)
     }
 
+    /// Returns the format of each site's stores.
+    #[getter]
+    fn formats(&self) -> Vec<&'static str> {
+        (0..self.__len__()).map(|index| self.format_of(slot(index)).name()).collect()
+    }
+
     /// Returns for each site whether it decides inside the coming step.
     #[getter]
     fn decides_in_step<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
@@ -162,7 +173,16 @@ impl Sites {
         }
     }
 
-    /// Gives the sites of the kind `forward` exponents from now on.
+    /// Returns the formats of activations and of weights in the method.
+    #[getter]
+    fn forward_formats(&self) -> (&'static str, &'static str) {
+        match self.sites.scaling() {
+            Scaling::Gradient(gradient) => (gradient.formats.activation.name(), gradient.formats.weight.name()),
+            Scaling::Loss(_) => (StoreFormat::Fp16.name(), StoreFormat::Fp16.name()),
+        }
+    }
+
+    /// Gives the sites of the kinds `forward` and `weight` exponents from now on.
     fn scale_forward(&mut self) {
         self.sites.give_forward_exponents(forward_of(self.sites.scaling()) == ForwardScaling::On);
     }
@@ -185,7 +205,10 @@ impl Sites {
             Some(DecisionInput::Row(_)) if !decides_from_rows(self.sites.scaling()) => {
                 return Err(wrong(format!("{} decides from more than a row; pass the choice of Rule", self.method)));
             }
-            Some(DecisionInput::Row(row)) => self.sites.decide_from(slot, &row.0, incoming),
+            Some(DecisionInput::Row(row)) => {
+                self.check_format(slot, &row.0)?;
+                self.sites.decide_from(slot, &row.0, incoming);
+            }
             Some(DecisionInput::Decision(decision)) => {
                 let measured_at = measured_at.ok_or_else(|| wrong("a decision needs the exponent measured_at"))?;
                 self.sites.decide(slot, Ok(decision.0), measured_at, incoming);
@@ -207,8 +230,12 @@ impl Sites {
             return Err(wrong(format!("{} words are not the rows of {} sites", words.len(), self.__len__())));
         }
         let mut all = vec![Stats::EMPTY; RESERVED];
-        for (words, name) in words.chunks_exact(ROW_WORDS).zip(self.names()) {
-            all.push(row_of(words).map_err(|error| wrong(format!("{name}: {error}")))?);
+        for (index, words) in words.chunks_exact(ROW_WORDS).enumerate() {
+            let slot = slot(index);
+            let row = row_of(words).map_err(|error| wrong(format!("{}: {error}", self.sites.name(slot))))?;
+            // A site that stored nothing has zeros, which name no format.
+            all.push(if row.detail() == stats::Detail::None { row.counted_in(self.format_of(slot)) } else { row });
+            self.check_format(slot, &row)?;
         }
         let stored = |index: &usize| all.get(index + RESERVED).is_some_and(|row| row.detail() != stats::Detail::None);
         let order: Vec<Slot> = match order {
@@ -251,7 +278,12 @@ impl Sites {
         let reports: Vec<SiteReport<'_>> = match kind {
             "site" => self.sites.reports().collect(),
             "forward" => self.sites.forward_reports().collect(),
-            other => return Err(wrong(format!("{other} is not a kind of site with reports; choose site or forward"))),
+            "weight" => self.sites.weight_reports().collect(),
+            other => {
+                return Err(wrong(format!(
+                    "{other} is not a kind of site with reports; choose site, forward or weight"
+                )));
+            }
         };
         let entries = reports.into_iter().map(|site| {
             let entry = PyDict::new(py);
@@ -263,6 +295,7 @@ impl Sites {
             entry.set_item("overflows", site.overflows)?;
             entry.set_item("subnormal", site.subnormal_share)?;
             entry.set_item("log2_amax", site.log2_amax)?;
+            entry.set_item("format", format_of(site.row).name())?;
             entry.set_item("detail", detail_name(site.row.detail()))?;
             Ok(entry)
         });
@@ -364,6 +397,21 @@ impl Sites {
 }
 
 impl Sites {
+    /// Returns the format in which a site stores.
+    fn format_of(&self, slot: Slot) -> StoreFormat {
+        self.sites.format(slot)
+    }
+
+    /// Checks that a row was counted in the format of its site.
+    fn check_format(&self, slot: Slot, row: &stats::Stats) -> PyResult<()> {
+        let (site, counted) = (self.format_of(slot), format_of(row));
+        if site == counted || row.detail() == stats::Detail::None {
+            return Ok(());
+        }
+        let name = self.sites.name(slot);
+        Err(wrong(format!("{name} stores in {site}, but its row was counted in {counted}; pass format=\"{site}\"")))
+    }
+
     fn known(&self, index: usize) -> PyResult<Slot> {
         if index < self.__len__() { Ok(slot(index)) } else { Err(wrong(format!("site {index} does not exist"))) }
     }

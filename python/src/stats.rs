@@ -3,14 +3,18 @@
 use crate::{
     device::cpu,
     store::Values,
-    words::{self, ROW_WORDS, detail_name, row_of, words_of},
+    words::{self, ROW_WORDS, detail_name, format_of, row_of, words_of},
     wrong,
 };
-use gradscale_core::stats::{self, Convention, Rate};
+use gradscale_core::{
+    format::SpecialEncoding,
+    stats::{self, Convention, Rate},
+    store_format::StoreFormat,
+};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::{IntoPyObjectExt, prelude::*, types::PyBytes};
 
-/// Statistics row of one f16 store: counts, largest magnitude, histogram and sums.
+/// Statistics row of one store: counts, largest magnitude, histogram and sums.
 #[pyclass(frozen, eq, module = "gradscale")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stats(pub stats::Stats);
@@ -19,10 +23,13 @@ pub struct Stats(pub stats::Stats);
 impl Stats {
     /// Computes the row of a flat array `x`, multiplied by 2^(exponent − from_exponent).
     #[staticmethod]
-    pub fn _of(py: Python<'_>, x: Values<'_>, from_exponent: i32, exponent: i32, detail: u32) -> PyResult<Self> {
-        let (cpu, detail) = (cpu()?, words::detail(detail)?);
+    #[pyo3(signature = (x, from_exponent, exponent, detail, format=0))]
+    pub fn _of(
+        py: Python<'_>, x: Values<'_>, from_exponent: i32, exponent: i32, detail: u32, format: u32,
+    ) -> PyResult<Self> {
+        let (cpu, detail, format) = (cpu()?, words::detail(detail)?, words::store_format(format)?);
         let x = x.slice()?;
-        Ok(Self(py.detach(|| cpu.observe(x, from_exponent, exponent, detail))))
+        Ok(Self(py.detach(|| cpu.observe_in(format, x, from_exponent, exponent, detail))))
     }
 
     /// Creates a row from its words, as `store` and `store_site` write them.
@@ -116,6 +123,12 @@ impl Stats {
         self.0.exponent()
     }
 
+    /// Returns the name of the format of the stores that the row counted.
+    #[getter]
+    fn format(&self) -> &'static str {
+        format_of(&self.0).name()
+    }
+
     #[getter]
     fn detail(&self) -> &'static str {
         detail_name(self.0.detail())
@@ -146,8 +159,13 @@ impl Stats {
 
     fn __repr__(&self) -> String {
         let counts = self.0.counts();
+        let format = match format_of(&self.0) {
+            StoreFormat::Fp16 => "",
+            StoreFormat::E5m2 => " in e5m2",
+            StoreFormat::E4m3 => " in e4m3",
+        };
         format!(
-            "<Stats of {} values at 2^{}: {} zeros, {} flushed, {} subnormal, {} overflowed, {} infinite, {} NaN; amax {:e}; {}>",
+            "<Stats of {} values at 2^{}{format}: {} zeros, {} flushed, {} subnormal, {} overflowed, {} infinite, {} NaN; amax {:e}; {}>",
             counts.count,
             counts.exponent,
             counts.zeros,
@@ -165,4 +183,17 @@ impl Stats {
 impl Stats {
     /// Row of no values, with level of detail "none".
     pub const EMPTY: stats::Stats = stats::Stats::new(Convention::FP16, 0, stats::Detail::None);
+}
+
+/// Returns the formats of stores, by their numbers: name; the least magnitudes, as f32 bits, that do not flush, that are
+/// normal and that overflow; bits of the mantissa; exponent of the smallest normal number; and whether the format has ∞.
+#[pyfunction]
+pub fn store_formats() -> Vec<(&'static str, [u32; 3], u32, i32, bool)> {
+    let described = StoreFormat::ALL.map(|format| {
+        let (convention, name, format) = (format.convention(), format.name(), format.format());
+        let ends = [convention.flush_end(), convention.subnormal_end(), convention.overflow_start()];
+        let has_infinity = format.special_encoding() == SpecialEncoding::Ieee;
+        (name, ends, format.mantissa_bits(), format.min_exponent(), has_infinity)
+    });
+    described.to_vec()
 }

@@ -49,38 +49,42 @@ impl Stored<'_> {
     }
 }
 
-/// Stores flat `x` from the exponent `from_exponent` at the exponent `exponent`. Without `y` it only observes the
-/// values.
+/// Stores flat `x` from the exponent `from_exponent` at the exponent `exponent`, rounded to the format of that number.
+/// Without `y` it only observes the values.
 fn stored(
-    py: Python<'_>, x: &Values<'_>, from_exponent: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
+    py: Python<'_>, x: &Values<'_>, from_exponent: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32, format: u32,
 ) -> PyResult<Stats> {
-    let (cpu, detail, x, mut y) = (cpu()?, words::detail(detail)?, x.slice()?, y);
+    let (cpu, detail, format, x, mut y) = (cpu()?, words::detail(detail)?, words::store_format(format)?, x.slice()?, y);
     let y = y.as_mut().map(Stored::slice).transpose()?;
     py.detach(|| match y {
-        Some(y) => cpu.store(x, from_exponent, y, exponent, detail).map_err(wrong),
-        None => Ok(cpu.observe(x, from_exponent, exponent, detail)),
+        Some(y) => cpu.store_in(format, x, from_exponent, y, exponent, detail).map_err(wrong),
+        None => Ok(cpu.observe_in(format, x, from_exponent, exponent, detail)),
     })
 }
 
 /// Stores flat `x` from the exponent `from_exponent` into flat `y` at the exponent `exponent`. If `y` is half, values
-/// are rounded once to nearest even. The statistics are merged into the words `row`.
+/// are rounded once to nearest even, to the format of that number. The statistics are merged into the words `row`.
 #[pyfunction]
+#[pyo3(signature = (x, from_exponent, y, exponent, detail, row, format=0))]
+#[expect(clippy::too_many_arguments, reason = "a call from Python with an object for these costs more than the store")]
 pub fn store(
     py: Python<'_>, x: Values<'_>, from_exponent: i32, y: Option<Stored<'_>>, exponent: i32, detail: u32,
-    row: Bound<'_, PyArray1<u32>>,
+    row: Bound<'_, PyArray1<u32>>, format: u32,
 ) -> PyResult<()> {
-    let seen = stored(py, &x, from_exponent, y, exponent, detail)?;
+    let seen = stored(py, &x, from_exponent, y, exponent, detail, format)?;
     // The row is borrowed only now, with the interpreter's lock, because other threads may store to other rows of the
     // array.
     merge_into(row.try_readwrite()?.as_slice_mut()?, &seen)
 }
 
 /// Stores values of the site `source` (−1: unscaled) at the site `site`. `control` has one line of exponents and one of
-/// details; the statistics are merged into row `site` of `rows`.
+/// details; the statistics are merged into row `site` of `rows`. `format` is the number of the site's format.
 #[pyfunction]
+#[pyo3(signature = (x, y, rows, control, source, site, format=0))]
+#[expect(clippy::too_many_arguments, reason = "the arguments of an operator of PyTorch")]
 pub fn store_site(
     py: Python<'_>, x: Values<'_>, y: Option<Stored<'_>>, rows: Bound<'_, PyArray2<u32>>,
-    control: PyReadonlyArray2<'_, i32>, source: i64, site: usize,
+    control: PyReadonlyArray2<'_, i32>, source: i64, site: usize, format: u32,
 ) -> PyResult<()> {
     let view = control.as_array();
     let at = |line: usize, site: usize| {
@@ -89,7 +93,7 @@ pub fn store_site(
     };
     let start = usize::try_from(source).map_or(Ok(0), |source| at(0, source))?;
     let (exponent, detail) = (at(0, site)?, at(1, site)?);
-    let seen = stored(py, &x, start, y, exponent, detail.cast_unsigned())?;
+    let seen = stored(py, &x, start, y, exponent, detail.cast_unsigned(), format)?;
     let mut rows = rows.try_readwrite()?;
     let width = words::ROW_WORDS;
     let row = rows.as_slice_mut()?.get_mut(site * width..(site + 1) * width);

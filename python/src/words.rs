@@ -4,20 +4,21 @@ use crate::wrong;
 use gradscale_core::{
     cast::Round,
     format::Format,
-    stats::{Convention, Detail, Stats, WORDS},
+    stats::{Detail, Stats, WORDS},
+    store_format::StoreFormat,
 };
 use pyo3::{PyResult, exceptions::PyValueError};
 
-/// Number of 32-bit words of a row in Python: those of core, the row's exponent, and zeros up to whole cache lines, so
-/// that the counters of every row of an array are aligned for a device that adds to them.
+/// Number of 32-bit words of a row in Python: those of core, the row's exponent, its format, and zeros up to whole cache
+/// lines, so that the counters of every row of an array are aligned for a device that adds to them.
 pub const ROW_WORDS: usize = 288;
 
 /// Converts the words of a NumPy array to a statistics row.
 pub fn row_of(words: &[u32]) -> PyResult<Stats> {
-    let (Some((row, [exponent, ..])), ROW_WORDS) = (words.split_at_checked(WORDS), words.len()) else {
+    let (Some((row, [exponent, format, ..])), ROW_WORDS) = (words.split_at_checked(WORDS), words.len()) else {
         return Err(wrong(format!("a row has {ROW_WORDS} words, not {}", words.len())));
     };
-    Stats::from_words(row, Convention::FP16, exponent.cast_signed()).map_err(wrong)
+    Stats::from_words(row, store_format(*format)?.convention(), exponent.cast_signed()).map_err(wrong)
 }
 
 /// Converts a statistics row to the words of a NumPy array.
@@ -25,7 +26,26 @@ pub fn words_of(row: &Stats) -> [u32; ROW_WORDS] {
     let mut words = [0; ROW_WORDS];
     words[..WORDS].copy_from_slice(&row.to_words());
     words[WORDS] = row.exponent().cast_unsigned();
+    words[WORDS + 1] = store_format_code(format_of(row));
     words
+}
+
+/// Returns the format of the stores that a row counted.
+pub fn format_of(row: &Stats) -> StoreFormat {
+    let counts = |format: &StoreFormat| format.convention() == row.convention();
+    StoreFormat::ALL.into_iter().find(counts).unwrap_or_default()
+}
+
+/// Returns the number by which arrays and operators know a format of stores: 0 for FP16, as in rows from before formats.
+#[expect(clippy::cast_possible_truncation, reason = "there are three formats")]
+pub fn store_format_code(format: StoreFormat) -> u32 {
+    StoreFormat::ALL.iter().position(|other| *other == format).unwrap_or_default() as u32
+}
+
+/// Converts the number of a format of stores to the format.
+pub fn store_format(code: u32) -> PyResult<StoreFormat> {
+    let format = usize::try_from(code).ok().and_then(|code| StoreFormat::ALL.get(code));
+    format.copied().ok_or_else(|| wrong(format!("{code} is not a format of stores")))
 }
 
 /// Merges a row into `words`, which has the rows of the site's earlier calls in this step, or zeros before the first

@@ -40,6 +40,11 @@ impl Sites {
         self.reports_of(SlotKind::Forward)
     }
 
+    /// Returns the reports of all weights that products read in a format of 8 bits ([`crate::StoreFormats::weight`]).
+    pub fn weight_reports(&self) -> impl Iterator<Item = SiteReport<'_>> {
+        self.reports_of(SlotKind::Weight)
+    }
+
     fn reports_of(&self, kind: SlotKind) -> impl Iterator<Item = SiteReport<'_>> {
         self.entries.iter().zip(&self.exponents).filter(move |(entry, _)| entry.kind == kind).filter_map(
             |(entry, &alpha)| {
