@@ -47,16 +47,16 @@ def same(x, y):
     return torch.equal(x.isnan(), y.isnan()) and torch.equal(x[~x.isnan()].view(torch.int16), y[~y.isnan()].view(torch.int16))
 
 
-def stores_alike(x, device, start, exponent, detail=2):
+def stores_alike(x, device, start, exponent, detail=2, format="fp16"):
     """Stores on a device and on the CPU: values and the row of two calls at one site, the second of which only observes."""
     found = []
     for place in (device, torch.device("cpu")):
         control = torch.tensor([[start, exponent, 0], [2, detail, 2]], dtype=torch.int32, device=place)
         rows = ops.new_rows(3, place)
         there = x.to(place)
-        y = ops.store(there, rows, control, 0, 1)
-        ops.observe(there, rows, control, 0, 1)
-        ops.observe(there, rows, control, -1, 2)
+        y = ops.store(there, rows, control, 0, 1, format)
+        ops.observe(there, rows, control, 0, 1, format)
+        ops.observe(there, rows, control, -1, 2, format)
         found.append((y, rows.cpu()))
     (y, rows), (expected, expected_rows) = found
     assert y.dtype == torch.float16 and y.shape == expected.shape and same(y, expected)
@@ -82,6 +82,18 @@ def test_stores_of_every_half_and_of_subnormals(device):
     for x in (halves, floats, tiny, -tiny):
         for start, exponent in ((0, 0), (0, 24), (3, -14), (0, 140), (-100, 149), (150, 0)):
             stores_alike(x, device, start, exponent)
+
+
+@pytest.mark.parametrize("format", ["e5m2", "e4m3"])
+def test_stores_in_eight_bits(format, device):
+    halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    # Every value of these formats, everything in the middle between two, and the neighbours of all of them.
+    edges = torch.arange(0, 2**16, 1, dtype=torch.int64)
+    edges = torch.cat([(edges << 16) + more for more in (-1, 0, 1)]).to(torch.int32).view(torch.float32)
+    for x in (halves, edges, example((4096,))):
+        for start, exponent in ((0, 0), (0, 24), (3, -14), (0, 140)):
+            stores_alike(x, device, start, exponent, format=format)
+    stores_alike(edges, device, 0, 0, 0, format)
 
 
 VIEWS = {

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch import nn  # noqa: E402
 
 from gradscale.torch import attach, gpu  # noqa: E402
+from gradscale.torch.store_formats import FP16  # noqa: E402
 from gradscale.torch.stores import Device  # noqa: E402
 from torch_models import KernelStandIns, Launches, on_kernels, trained_late  # noqa: E402
 
@@ -98,7 +99,7 @@ def test_products_of_a_gpu_are_those_of_halves():
 def test_exponents_that_gradients_have_stay():
     """A site that stored zeros decides later in the step, after a gradient has its exponent."""
     device = Device(torch.device("cpu"))
-    device.upload(np.array([3, 4], np.int32), np.array([2, 2], np.int32))
+    device.upload(np.array([3, 4], np.int32), np.array([2, 2], np.int32), [FP16, FP16])
     before, other = device.exponent(0), device.exponent(1)
     assert device.exponent(0) is before
     device.decided(0, 7)

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from gradscale.torch import ops  # noqa: E402
+from gradscale.torch import ops, store_formats  # noqa: E402
 from torch_models import KernelStandIns, example, row  # noqa: E402
 
 torch.set_num_threads(1)
@@ -44,6 +44,31 @@ def test_any_device_has_the_same_bits(exponent, detail):
     ops.observe(2 * x, rows, control, 0, 1)
     ops.observe_anywhere(2 * x, other, control, 0, 1)
     assert torch.equal(other, rows)
+
+
+@pytest.mark.parametrize("name", ["e5m2", "e4m3"])
+@pytest.mark.parametrize("exponent", [-60, 0, 9])
+@pytest.mark.parametrize("half", [False, True])
+def test_stores_in_eight_bits_have_the_same_bits_everywhere(name, exponent, half):
+    x = example().half() if half else example()
+    control, rows = board([5, exponent])
+    other = rows.clone()
+    y = ops.store(x, rows, control, 0, 1, name)
+    expected, seen = gs.store(x.numpy(), exponent, from_exponent=5, format=name)
+    assert y.dtype == torch.float16 and np.array_equal(y.numpy().view(np.uint16), expected.view(np.uint16))
+    assert row(rows, 1) == seen and seen.format == name
+    z = ops.store_anywhere(x, other, control, 0, 1, store_formats.find(name).code)
+    assert torch.equal(z.view(torch.int16), y.view(torch.int16)) and torch.equal(other, rows)
+    # A second call of the site merges, and one without details leaves the row as it is.
+    for detail in (2, 0):
+        control[1] = detail
+        ops.observe(2 * x, rows, control, 0, 1, name)
+        ops.observe_anywhere(2 * x, other, control, 0, 1, store_formats.find(name).code)
+        assert torch.equal(other, rows)
+    with pytest.raises(ValueError, match="'fp8' is not a format of stores: choose fp16, e5m2, e4m3"):
+        ops.store(x, rows, control, 0, 1, "fp8")
+    with pytest.raises(ValueError, match="convention"):
+        ops.store(x, rows, torch.ones_like(control), 0, 1)
 
 
 def test_unscales():
@@ -96,6 +121,7 @@ def test_operators_are_as_they_say():
     tests = ("test_schema", "test_faketensor")
     for x in (example((6, 5)), example((6, 5)).half()):
         torch.library.opcheck(torch.ops.gradscale.store.default, (x, rows.clone(), control, 0, 1), test_utils=tests)
+        torch.library.opcheck(torch.ops.gradscale.store.default, (x, rows.clone(), control, 0, 1, 2), test_utils=tests)
         torch.library.opcheck(torch.ops.gradscale.observe.default, (x, rows.clone(), control, -1, 1), test_utils=tests)
         torch.library.opcheck(torch.ops.gradscale.unscale.default, (x, control, 1), test_utils=tests)
 
@@ -148,28 +174,31 @@ def test_decisions_from_rows_on_the_device():
 
 TRITON = """
 import torch
-from gradscale.torch import kernels, ops
+from gradscale.torch import kernels, ops, store_formats
 from torch_models import example, on_kernels, trained_late
 
 def same(x, y):
     nan = x.isnan()
     return torch.equal(nan, y.isnan()) and torch.equal(x[~nan].view(torch.int16), y[~nan].view(torch.int16))
 
-for exponent, detail in ((-300, 2), (-150, 1), (0, 2), (40, 0), (300, 2)):
+for exponent, detail, kind in ((-300, 2, 0), (-150, 1, 0), (0, 2, 0), (40, 0, 0), (300, 2, 0), (3, 2, 1), (5, 2, 2), (-9, 0, 2)):
+    format = store_formats.FORMATS[kind]
     parts = [example((3000,))] + [example((3000,))[:n] for n in (0, 1, 2047, 2048, 2049) if exponent == 0]
     for x in parts + [part.half() for part in parts]:
         control = torch.tensor([[5, exponent, 0], [2, detail, 2]], dtype=torch.int32)
         rows, other = ops.new_rows(3), ops.new_rows(3)
-        y, kept = ops.store(x, rows, control, 0, 1), torch.zeros((), dtype=torch.int32)
+        y, kept = ops.store(x, rows, control, 0, 1, format.name), torch.zeros((), dtype=torch.int32)
         z = torch.empty_like(y)
-        kernels.store_values(x, z, other, control, control[0, 0], 1, kept)
+        kernels.store_values(x, z, other, control, control[0, 0], 1, kept, format)
         assert same(y, z) and kept == exponent
         # A second call of a site merges; what is not scaled comes from no site.
-        ops.observe(x, rows, control, 0, 1)
-        kernels.store_values(x, None, other, control, 5, 1)
-        ops.observe(x, rows, control, -1, 2)
-        kernels.store_values(x, None, other, control, 0, 2)
-        assert torch.equal(rows, other), (exponent, detail, x.dtype)
+        ops.observe(x, rows, control, 0, 1, format.name)
+        kernels.store_values(x, None, other, control, 5, 1, format=format)
+        ops.observe(x, rows, control, -1, 2, format.name)
+        kernels.store_values(x, None, other, control, 0, 2, format=format)
+        assert torch.equal(rows, other), (exponent, detail, x.dtype, format)
+        if kind:
+            continue
         one, two = torch.tensor(exponent, dtype=torch.int32), torch.tensor(7, dtype=torch.int32)
         for start, end in ((one, two), (exponent, two), (one, 7), (exponent, 7)):
             y = torch.empty_like(x, dtype=torch.float32)
@@ -230,10 +259,16 @@ def kernel_variants(kernels):
         ["FROM_TENSOR", "TO_TENSOR", "STORES", "KEEPS", "A_TENSOR", "B_TENSOR"], True
     )
     values = {"x": "*fp32", "y": "*fp32", "out": "*fp32"}
-    for kernel, more, warps in ((kernels._store, {"y": "*fp16"}, kernels.STORE_WARPS), (kernels._scale, {"x": "*fp16"}, 4), (kernels._add, {}, 4)):
-        types = {**values, **more, **exponents, **numbers, **dict.fromkeys(constants, "constexpr")}
+    words = "FORMAT", "FLUSH", "SUBNORMAL", "OVERFLOW", "NORMAL", "GRID", "TOO_LARGE"
+    stores = [
+        (kernels._store, {"y": "*fp16"}, kernels.STORE_WARPS, dict(zip(words, kernels.constants(format))))
+        for format in (store_formats.FP16, store_formats.find("e4m3"))
+    ]
+    for kernel, more, warps, format in (*stores, (kernels._scale, {"x": "*fp16"}, 4, {}), (kernels._add, {}, 4, {})):
+        known = constants | format
+        types = {**values, **more, **exponents, **numbers, **dict.fromkeys(known, "constexpr")}
         names = kernel.arg_names
-        yield kernel, {name: types[name] for name in names}, {name: constants[name] for name in names if name in constants}, warps
+        yield kernel, {name: types[name] for name in names}, {name: known[name] for name in names if name in known}, warps
 
 
 @pytest.mark.parametrize("architecture", [70, 75, 80, 90])

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gradscale.torch import attach, gpu, ops, rules
+from gradscale.torch import attach, gpu, ops, rules, store_formats
 from gradscale.torch.scaled import ScaledTensor
 
 
@@ -233,12 +233,12 @@ class KernelStandIns:
         return torch.as_tensor(exponent, dtype=torch.int32)
 
     @torch.utils._python_dispatch._disable_current_modes()
-    def store_values(self, x, y, rows, control, start, site, kept=None):
+    def store_values(self, x, y, rows, control, start, site, kept=None, format=store_formats.FP16):
         self.counts["store_values"] += 1
         u = ops.scaled(x, control[0, site], self._tensor(start))
-        ops._merge(u, rows[site], control[0, site], control[1, site])
+        ops._merge(u, rows[site], control[0, site], control[1, site], format)
         if y is not None:
-            y.copy_(u)
+            y.copy_(store_formats.rounded(u, format))
         if kept is not None:
             kept.copy_(control[0, site])
 
@@ -272,11 +272,11 @@ def on_kernels(kernels):
         library._destroy()
 
 
-def trained_late(name, steps=4):
+def trained_late(name, steps=4, method="gs:interval=1"):
     """Trains a network with rows that are read late, at a loss whose gradients need other exponents in each step. Returns its
     weights, the rows of the last step by site, and the exponents."""
     model = network(name)
-    gs = attach(model, "gs:interval=1", deferred=True)
+    gs = attach(model, method, deferred=True)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     gs.guard(optimizer)
     for i, (x, y) in enumerate(batches(name, steps)):

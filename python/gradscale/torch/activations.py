@@ -13,6 +13,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from . import fused, rules, scaled
+from .store_formats import rounded
 
 HALF = torch.float16
 
@@ -202,8 +203,9 @@ def run_on_true_values(function, args, kwargs):
 
 
 def _at_its_exponent(_, one, values):
-    """Rounds new values of an activation to half at the exponent that it has."""
-    return one._scaling._stores.scaled(values, 0, one.exponent).half(), one.exponent
+    """Rounds new values of an activation to its format at the exponent that it has."""
+    scaling = one._scaling
+    return rounded(scaling._stores.scaled(values, 0, one.exponent), scaling._activation_format), one.exponent
 
 
 def find_written(operator, args, kwargs):

@@ -158,6 +158,11 @@ class Scaled(Forward):
         compiling = torch.compiler.is_compiling()
         if not compiling:
             self._check()
+        elif not self.scaling._stores_forward_in_half:
+            raise RuntimeError(
+                "a compiled model stores activations and weights as plain halves, and not in 8 bits: use grad= alone, which"
+                " stores gradients in 8 bits, or do not compile the model"
+            )
         if compiling:
             # A graph break would leave gradients without exponents. With this setting the compiler reports the line of
             # the break.

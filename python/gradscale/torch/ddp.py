@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _gradscale
+from .store_formats import FP16
 from .stores import EXPONENT, FULL, Device, Host, copy_to_host
 
 _LIGHT = 16
@@ -22,6 +23,8 @@ class ScaledFp16State:
     """State of the hook: exponents by parameter. `bytes_sent` counts the bytes that this rank has sent."""
 
     def __init__(self, method: str = "gs", group: Optional[dist.ProcessGroup] = None) -> None:
+        if any(name != "fp16" for name in _gradscale.Sites(method, ["parameter"]).formats):
+            raise ValueError(f"this communication hook sends halves, so {method} cannot store gradients of weights in 8 bits: leave out format=")
         self.method: str = method
         self.group: Optional[dist.ProcessGroup] = group
         self.bytes_sent: int = 0
@@ -57,6 +60,7 @@ class _Bucket:
         self.sites = _gradscale.Sites(state.method, [f"parameter {i}" for i in range(count)], deferred=True)
         self.stores = (Host if device.type == "cpu" else Device)(device)
         self.flight = None
+        self.formats = [FP16] * count
         # Number of additional bits of a sum over all ranks.
         self.carry = (self.ranks - 1).bit_length()
 
@@ -70,7 +74,7 @@ class _Bucket:
         parts = [gradient / self.ranks for gradient in gradients]
         if self.sites.decides_in_step.any():
             self._decide(parts)
-        self.stores.upload(self.sites.exponents, self.sites.details)
+        self.stores.upload(self.sites.exponents, self.sites.details, self.formats)
         numbers = self.sites.exponents.tolist()
         exponents = [self.stores.exponent(slot) for slot in range(len(parts))]
         chunk = -(-buffer.numel() // self.ranks)

@@ -7,12 +7,15 @@ import torch
 
 from .. import _gradscale
 from . import forward_mode
+from .store_formats import FP16, find, rounded
 from .stores import AMAX, EXPONENT
 
 #: Steps after which a forward pass is plain again, if no activation needs an exponent: after one that did, and at first.
 PLAIN_AFTER_STEPS, PLAIN_AFTER_TRIAL_STEPS = 100, 10
 #: Largest magnitude of an activation in a plain forward pass that follows one with exponents: a quarter of FP16's.
 LARGEST_PLAIN = 65504.0 / 4
+#: Free bits above the largest value of a store that no training has seen yet.
+FREE_BITS = 2
 #: Words of :func:`attach` for what happens with activations.
 SETTINGS = "off", "repeat", "on"
 
@@ -28,12 +31,25 @@ def method_with(method: str, forward: str | None) -> str:
     return f"{method}{',' if ':' in method else ':'}forward={forward}"
 
 
+def _with_infinities(halves, x, format):
+    """Returns stored activations in which ±∞ of `x` is ±∞, also in a format that has NaN instead: masks consist of it."""
+    return halves if format.has_infinity else torch.where(x.isinf(), x.half(), halves)
+
+
+def _first_line(error):
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 class ForwardExponents:
     """Base class of :class:`GradientScaling` with the part that concerns activations."""
 
     def _set_forward(self):
         """Reads the setting from the method."""
-        self._forward: str = _gradscale.Sites(self.method).forward
+        sites = _gradscale.Sites(self.method)
+        self._forward: str = sites.forward
+        #: Formats of activations, and of the half copies of weights.
+        self._activation_format, self._weight_format = (find(name) for name in sites.forward_formats)
+        self._stores_forward_in_half: bool = (self._activation_format, self._weight_format) == (FP16, FP16)
         if self._forward != "off" and self._uses_operands:
             raise ValueError(f"{self.method} decides from operands, which activations do not have: leave out forward=")
         #: True while forward passes store activations with exponents.
@@ -74,22 +90,35 @@ class ForwardExponents:
         for node in again:
             forward_mode.recompute_with_exponents(node, self, paths)
 
-    def _store_forward(self, name, x, start, training):
-        """Rounds the f32 `x`, which is at the exponent `start`, at a site of the forward pass. Returns halves and their
-        exponent. Outside of training the site decides and counts nothing."""
+    def _store_forward(self, name, x, start, training, kind="forward"):
+        """Rounds the f32 `x`, which is at the exponent `start`, at a site of the forward pass: that of an activation, or of a
+        weight. Returns halves and their exponent. Outside of training the site decides and counts nothing."""
         self._open_once(x.device)
         if not training:
-            slot = self._slots.get(name)
-            exponent = 0 if slot is None else int(self._sites.exponents[slot])
-            return self._stores.scaled(x, start, exponent).half(), exponent
-        slot = self._slot(name, 1 + (self._slots.get(name) in self._stored), kind="forward")
+            format = self._weight_format if kind == "weight" else self._activation_format
+            exponent = self._exponent_of_evaluation(self._slots.get(name), x, start, format)
+            return _with_infinities(rounded(self._stores.scaled(x, start, exponent), format), x, format), exponent
+        slot = self._slot(name, 1 + (self._slots.get(name) in self._stored), kind=kind)
         if self._decides_in_step[slot]:
-            self._decided(slot, self._sites.decide(slot, self._stores.look(x, start), self._stores.number(start)))
+            row = self._stores.look(x, start, self._formats[slot])
+            self._decided(slot, self._sites.decide(slot, row, self._stores.number(start)))
         self._note(slot)
         # Activations may outlive the step, so on a device they have exponents of their own.
         kept = torch.empty((), dtype=torch.int32, device=x.device) if self._stores.late else None
-        halves = self._stores.store(x, start, slot, kept)
+        halves = _with_infinities(self._stores.store(x, start, slot, kept), x, self._formats[slot])
         return halves, self._stores.exponent(slot) if kept is None else kept
+
+    def _exponent_of_evaluation(self, slot, x, start, format):
+        """Returns the exponent of a store outside of training: that of the site. Formats of 8 bits have little room, and a
+        batch of an evaluation cannot be repeated, so there it is less where the values would overflow."""
+        exponent = 0 if slot is None else int(self._sites.exponents[slot])
+        if format is FP16:
+            return exponent
+        headroom = self._stores.look(x, start, format).headroom
+        if headroom is None:
+            return exponent
+        most = self._stores.number(start) + headroom
+        return most - FREE_BITS if slot is None else min(exponent, most)
 
     def _first_non_finite(self, rows, order):
         """Returns the first site at which values were not finite, and whether a finite value overflowed there."""
@@ -168,9 +197,14 @@ class ForwardExponents:
             if before is None:
                 raise
             failed = error
+        if not self._stores_forward_in_half:
+            raise RuntimeError(
+                f"this model cannot store activations or weights in 8 bits ({_first_line(failed)}): use grad= alone, which stores"
+                " gradients in 8 bits"
+            ) from failed
         self._again(before)
         out = run(*args, **kwargs)
-        self._forward_error = f"{type(failed).__name__}: {failed}".splitlines()[0]
+        self._forward_error = _first_line(failed)
         self._warn(
             f"an activation overflows float16, and this model cannot run with exponents of activations ({self._forward_error}): compute"
             " that layer in float32",

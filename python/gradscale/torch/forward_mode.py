@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_leaves, tree_map
 
 from . import activations, gpu, graph, rules, scaled
+from .store_formats import FP16
 
 HALF = torch.float16
 
@@ -76,12 +77,16 @@ class ForwardMode(TorchDispatchMode):
         ]
         self._attention = sdpa_kernel(SDPBackend.MATH)
         self._attention.__enter__()
+        # A copy of a weight in autocast's cache would keep its exponent, or have none.
+        self._cache = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(self._cache and self._scaling._weight_format is FP16)
         return super().__enter__()
 
     def __exit__(self, *error):
         for handle in self._handles:
             handle.remove()
         self._attention.__exit__(*error)
+        torch.set_autocast_cache_enabled(self._cache)
         return super().__exit__(*error)
 
     def _entered(self, module, _):
@@ -157,8 +162,9 @@ class ForwardMode(TorchDispatchMode):
             self._scaling._may_run_again = True
         path, counts = self._running[-1]
         op = graph.common_name(op)
-        count = counts[op] = counts.get(op, -1) + 1
         base = path if op in _LAYERS_OWN and path else f"{path}/{op}" if path else op
+        # By name, because several operators may have that of their layer.
+        count = counts[base] = counts.get(base, -1) + 1
         name = f"{base}/forward" + (f"[{count}]" if count else "")
         return activations.ScaledActivation(*self._scaling._store_forward(name, x, start, self._training), self._scaling)
 
@@ -167,11 +173,18 @@ class ForwardMode(TorchDispatchMode):
         x, dtype = args[0], kwargs.get("dtype")
         if activations.is_activation(x):
             return activations.convert(function, args, kwargs)
-        # Autocast casts weights themselves; they have no exponent.
-        enters = function is torch.ops.aten._to_copy.default and dtype == HALF and x.is_floating_point() and x.dtype != HALF and not isinstance(x, torch.nn.Parameter)
+        enters = function is torch.ops.aten._to_copy.default and dtype == HALF and x.is_floating_point() and x.dtype != HALF
         if not enters or x.layout != torch.strided:
             return function(*args, **kwargs)
-        return self._store("input", function(x, **{**kwargs, "dtype": torch.float32}), 0)
+        wide = {**kwargs, "dtype": torch.float32}
+        if not isinstance(x, torch.nn.Parameter):
+            return self._store("input", function(x, **wide), 0)
+        scaling = self._scaling
+        # Autocast casts weights themselves. They have an exponent only in formats of 8 bits; biases stay halves.
+        if scaling._weight_format is FP16 or x.dim() < 2 or x.dtype != torch.float32:
+            return function(*args, **kwargs)
+        stored = scaling._store_forward(f"{scaling._label(x)}/forward", function(x, **wide), 0, self._training, kind="weight")
+        return activations.ScaledActivation(*stored, scaling)
 
     def _write(self, function, operator, args, kwargs):
         """Calls an operator that writes: results in activations are stored again, other tensors get true values."""

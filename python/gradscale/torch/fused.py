@@ -8,7 +8,8 @@ of them belong to one site, that of the incoming gradient:
 3. The row of the site observes the results as well. If a result is ±∞ or NaN although all inputs are finite, it was too
 large for this exponent. It is counted as an overflow, so the step is repeated or skipped, and the exponent falls.
 Values that the kernel has flushed cannot be distinguished from other zeros, but subnormal results are counted, and
-raise the exponent.
+raise the exponent. In a format of 8 bits only overflows are counted, because the results are halves, and not values of the
+format.
 
 A site that decides inside a step does not know the results yet. In that case the kernel runs once more before the
 decision, at an exponent with spare bits.
@@ -22,6 +23,7 @@ from __future__ import annotations
 import torch
 
 from . import scaled
+from .store_formats import FP16, rounded
 
 #: Kernels by name. Recurrent layers are here for models under plain autocast: ``attach`` has them run in f32.
 HALF_ONLY = frozenset(
@@ -54,34 +56,40 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
     slot = scaling._slot(name, calls)
     stores = scaling._stores
     if scaling._decides_in_step[slot]:
-        scaling._decide_in_step(slot, *_probed(scaling, function, args, kwargs, places, starts))
+        scaling._decide_in_step(slot, *_probed(scaling, function, args, kwargs, places, starts, slot))
     scaling._note(slot)
     halves = [stores.store(gradient, start, slot) for gradient, start in zip(gradients, starts)]
+    in_half = scaling._formats[slot] is FP16
     results = function(*_replaced(args, places, halves), **kwargs)
     finite = torch.stack([half.isfinite().all() for half in halves]).all()
     wide = widened(results)
     for result in _floats(wide):
+        if not in_half:
+            result = torch.where(result.isfinite(), 0.0, result)
         stores.observe_stored(torch.where(result.isfinite() | ~finite, result, _TOO_LARGE), slot)
     return wide, stores.exponent(slot)
 
 
-def _probed(scaling, function, args, kwargs, places, starts):
-    """Returns the row of a kernel's inputs and results, which are at one exponent, and that exponent."""
+def _probed(scaling, function, args, kwargs, places, starts, slot):
+    """Returns the row of a kernel's inputs and results, which are at one exponent, and that exponent. In a format of 8 bits
+    only inputs are stored in it."""
     stores, gradients = scaling._stores, [args[place] for place in places]
-    looks = [scaling._look(gradient, start) for gradient, start in zip(gradients, starts)]
+    looks = [scaling._look(gradient, start, slot) for gradient, start in zip(gradients, starts)]
     if any(row.infinite or row.nan for row in looks):
         return looks[0], looks[0].exponent
     above = [row.exponent + row.headroom for row in looks if row.headroom is not None]
     exponent = min(above) - _PROBE_BITS if above else min(row.exponent for row in looks)
     for _ in range(_PROBES):
-        halves = [stores.scaled(gradient, start, exponent).half() for gradient, start in zip(gradients, starts)]
+        scaled_ = [stores.scaled(gradient, start, exponent) for gradient, start in zip(gradients, starts)]
+        halves = [rounded(gradient, scaling._formats[slot]) for gradient in scaled_]
         # A kernel may overwrite the tensors that the forward pass has saved for it.
         copied = [x.clone() if isinstance(x, torch.Tensor) and x.dtype == torch.uint8 else x for x in args]
         results = _floats(function(*_replaced(copied, places, halves), **kwargs))
         if all(bool(result.isfinite().all()) for result in results):
             break
         exponent -= _PROBE_BITS
-    total, *others = (scaling._look(x.float(), exponent) for x in (*halves, *results))
+    observed = halves if scaling._formats[slot] is not FP16 else (*halves, *results)
+    total, *others = (scaling._look(x.float(), exponent, slot) for x in observed)
     for row in others:
         total = total + row
     return total, exponent

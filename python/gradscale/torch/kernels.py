@@ -1,6 +1,6 @@
 """Kernels in Triton for GPUs: each is one launch and one pass over the values.
 
-    store_values     halves at the exponent of a site, with the site's statistics
+    store_values     halves at the exponent of a site, rounded to its format, with the site's statistics
     scale_values     values times a power of two, for example the unscaled gradient of a weight
     add_values       the sum of two gradients, at the lesser of their exponents
 
@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 from .. import _gradscale
+from .store_formats import FP16
 
 #: Values of a program in one round.
 BLOCK = 2048
@@ -44,6 +45,18 @@ def _times_power(u, exponent, start):
 
 
 @triton.jit
+def _rounded(u, OVERFLOW: tl.constexpr, NORMAL: tl.constexpr, GRID: tl.constexpr, TOO_LARGE: tl.constexpr):
+    """Rounds u to a format of 8 bits, as `store_formats.rounded` does."""
+    bits = u.to(tl.int32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    finite = tl.minimum(size, OVERFLOW)
+    grid = ((tl.maximum(finite, NORMAL) & 0x7F800000) + GRID).to(tl.float32, bitcast=True)
+    number = ((finite.to(tl.float32, bitcast=True) + grid) - grid).to(tl.int32, bitcast=True)
+    special = tl.where(size > 0x7F800000, size, TOO_LARGE)
+    return (tl.where(size >= OVERFLOW, special, number) | (bits & -0x80000000)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _exponent(at, number, IS_TENSOR: tl.constexpr):
     """Returns an exponent: a number, or that element of a tensor."""
     if IS_TENSOR:
@@ -57,6 +70,8 @@ def _exponent(at, number, IS_TENSOR: tl.constexpr):
 def _store(
     x, y, rows, control, start_at, kept, elements, sites, start, site,
     ROW: tl.constexpr, FROM_TENSOR: tl.constexpr, STORES: tl.constexpr, KEEPS: tl.constexpr, BLOCK: tl.constexpr,
+    FORMAT: tl.constexpr, FLUSH: tl.constexpr, SUBNORMAL: tl.constexpr, OVERFLOW: tl.constexpr, NORMAL: tl.constexpr,
+    GRID: tl.constexpr, TOO_LARGE: tl.constexpr,
 ):  # fmt: skip
     exponent = tl.load(control + site)
     detail = tl.load(control + sites + site)
@@ -85,13 +100,16 @@ def _store(
         inside = at < elements
         u = _times_power(tl.load(x + at, mask=inside, other=0).to(tl.float32), exponent, from_)
         if STORES:
-            tl.store(y + at, u.to(y.dtype.element_ty), mask=inside)
+            if FORMAT == 0:
+                tl.store(y + at, u.to(y.dtype.element_ty), mask=inside)
+            else:
+                tl.store(y + at, _rounded(u, OVERFLOW, NORMAL, GRID, TOO_LARGE).to(y.dtype.element_ty), mask=inside)
         # Beyond the end are ones, which no counter counts.
         size = tl.where(inside, u.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 0x3F800000)
         zeros += tl.sum((size == 0).to(tl.int32), 1)
-        small += tl.sum((size < 0x33000001).to(tl.int32), 1)
-        low += tl.sum((size < 0x387FE000).to(tl.int32), 1)
-        large += tl.sum((size >= 0x477FF000).to(tl.int32), 1)
+        small += tl.sum((size < FLUSH).to(tl.int32), 1)
+        low += tl.sum((size < SUBNORMAL).to(tl.int32), 1)
+        large += tl.sum((size >= OVERFLOW).to(tl.int32), 1)
         infinite += tl.sum((size == 0x7F800000).to(tl.int32), 1)
         nan += tl.sum((size > 0x7F800000).to(tl.int32), 1)
         finite = tl.where(inside & (size < 0x7F800000), size, 0)
@@ -119,6 +137,8 @@ def _store(
         tl.atomic_max(row + 14, tl.max(amax, 0))
         tl.atomic_max(row + 15, tl.minimum(detail, 2))
         tl.store(row + 280, exponent)
+        if FORMAT != 0:
+            tl.store(row + 281, FORMAT)
         if detail >= 2:
             tl.atomic_add(row + 24 + keys, bins, mask=keys > 0)
 
@@ -162,9 +182,14 @@ def _clamped(exponent):
     return max(-(1 << 30), min(1 << 30, exponent)) if isinstance(exponent, int) else exponent
 
 
-def store_values(x, y, rows, control, start, site, kept=None):
-    """Stores dense `x`, which is at the exponent `start`, in `y` with the same strides (None: only observes it), and adds the
-    statistics to ``rows[site]``. `start` is a number or a tensor. `kept` gets the exponent."""
+def constants(format):
+    """Returns the constants by which a kernel knows a format."""
+    return (format.code, format.flush, format.subnormal, format.overflow, format.normal, format.grid, format.too_large)
+
+
+def store_values(x, y, rows, control, start, site, kept=None, format=FP16):
+    """Stores dense `x`, which is at the exponent `start`, in `y` with the same strides (None: only observes it), rounded to
+    `format`, and adds the statistics to ``rows[site]``. `start` is a number or a tensor. `kept` gets the exponent."""
     sites = control.shape[1]
     if not 0 <= site < min(sites, rows.shape[0]):
         raise IndexError(f"site {site} does not exist")
@@ -175,7 +200,7 @@ def store_values(x, y, rows, control, start, site, kept=None):
     with torch.cuda.device_of(x):
         _store[(programs,)](
             x, x if y is None else y, rows, control, start_at, control if kept is None else kept, elements, sites, start, site,
-            _gradscale.ROW_WORDS, from_tensor, y is not None, kept is not None, BLOCK, num_warps=STORE_WARPS,
+            _gradscale.ROW_WORDS, from_tensor, y is not None, kept is not None, BLOCK, *constants(format), num_warps=STORE_WARPS,
         )  # fmt: skip
 
 

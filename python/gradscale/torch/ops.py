@@ -7,6 +7,8 @@ and ``Sites.details``);
 - ``rows``, int32 of shape (sites, ROW_WORDS): the statistics of a step's stores. They are zeros at the beginning of a
 step, and several calls of one site are merged.
 
+The format of a site's stores (``Sites.formats``) is an argument, because it does not change.
+
 The operators are for gradients, and are not differentiable themselves. Exponents are data, not constants, so
 ``torch.compile`` compiles once, and the bits are those of eager execution. No operator waits for its device.
 """
@@ -20,30 +22,32 @@ import torch
 from torch import Tensor
 
 from .. import _gradscale
+from .store_formats import FORMATS, FP16, StoreFormat, find, rounded
 
 ROW_WORDS = _gradscale.ROW_WORDS
 
 _LIBRARY = torch.library.Library("gradscale", "DEF")
-_LIBRARY.define("store(Tensor x, Tensor(a!) rows, Tensor control, int source, int site) -> Tensor")
-_LIBRARY.define("observe(Tensor x, Tensor(a!) rows, Tensor control, int source, int site) -> ()")
+_LIBRARY.define("store(Tensor x, Tensor(a!) rows, Tensor control, int source, int site, int format=0) -> Tensor")
+_LIBRARY.define("observe(Tensor x, Tensor(a!) rows, Tensor control, int source, int site, int format=0) -> ()")
 _LIBRARY.define("unscale(Tensor x, Tensor control, int source) -> Tensor")
 
 _FLOATS = (torch.float32, torch.float16)
 
 
-def store(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) -> Tensor:
+def store(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int, format: str = "fp16") -> Tensor:
     """Returns ``x`` as half at the exponent of ``site``, rounded once to nearest even; its statistics go to
     ``rows[site]``.
 
     ``x``: float32 or float16 at the exponent of the site ``source``, or unscaled where that is -1. The result has the
-    shape and the strides of ``torch.empty_like(x)``.
+    shape and the strides of ``torch.empty_like(x)``. ``format``: ``"fp16"``, or ``"e5m2"`` or ``"e4m3"``, whose values are
+    halves, too.
     """
-    return torch.ops.gradscale.store(x.detach(), rows, control, source, site)
+    return torch.ops.gradscale.store(x.detach(), rows, control, source, site, find(format).code)
 
 
-def observe(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int) -> None:
+def observe(x: Tensor, rows: Tensor, control: Tensor, source: int, site: int, format: str = "fp16") -> None:
     """Writes the statistics that ``store`` would collect to ``rows[site]``, for a decision before the store."""
-    torch.ops.gradscale.observe(x.detach(), rows, control, source, site)
+    torch.ops.gradscale.observe(x.detach(), rows, control, source, site, find(format).code)
 
 
 def unscale(x: Tensor, control: Tensor, source: int) -> Tensor:
@@ -78,13 +82,13 @@ def _like(x: Tensor, y: Tensor) -> Tensor:
 
 
 @torch.library.register_fake("gradscale::store")
-def _(x, rows, control, source, site):
+def _(x, rows, control, source, site, format=0):
     _checked(x)
     return torch.empty_like(x, dtype=torch.float16)
 
 
 @torch.library.register_fake("gradscale::observe")
-def _(x, rows, control, source, site):
+def _(x, rows, control, source, site, format=0):
     _checked(x)
 
 
@@ -93,19 +97,19 @@ def _(x, control, source):
     return torch.empty_like(x, dtype=torch.float32)
 
 
-def _store_cpu(x, rows, control, source, site):
+def _store_cpu(x, rows, control, source, site, format=0):
     _checked(x)
     x, y = x.detach(), torch.empty_like(x, dtype=torch.float16)
     words = rows.numpy().view("uint32")
-    _gradscale.store_site(_flat(_like(x, y)).numpy(), _flat(y).numpy(), words, control.numpy(), source, site)
+    _gradscale.store_site(_flat(_like(x, y)).numpy(), _flat(y).numpy(), words, control.numpy(), source, site, format)
     return y
 
 
-def _observe_cpu(x, rows, control, source, site):
+def _observe_cpu(x, rows, control, source, site, format=0):
     _checked(x)
     x = x.detach()
     x = _like(x, torch.empty_like(x))
-    _gradscale.store_site(_flat(x).numpy(), None, rows.numpy().view("uint32"), control.numpy(), source, site)
+    _gradscale.store_site(_flat(x).numpy(), None, rows.numpy().view("uint32"), control.numpy(), source, site, format)
 
 
 _LIBRARY.impl("store", _store_cpu, "CPU")
@@ -114,10 +118,9 @@ _LIBRARY.impl("observe", _observe_cpu, "CPU")
 
 # Implementation for devices without a kernel, by torch's own operators, which every device has. Nothing is read back.
 
-# Magnitudes of float32, as integers: the least that does not flush, that is a normal half, that overflows; infinity.
-_FLUSH, _SUBNORMAL, _OVERFLOW, _INFINITY = 0x33000001, 0x387FE000, 0x477FF000, 0x7F800000
-# Offsets in the words of a row: amax, detail, the histogram, the exponent.
-_AMAX, _DETAIL, _BINS, _EXPONENT = 14, 15, 24, 280
+_INFINITY = 0x7F800000
+# Offsets in the words of a row: amax, detail, the histogram, the exponent, the format.
+_AMAX, _DETAIL, _BINS, _EXPONENT, _FORMAT = 14, 15, 24, 280, 281
 
 
 def scaled(x: Tensor, to: Tensor, start: Tensor) -> Tensor:
@@ -133,13 +136,15 @@ def scaled(x: Tensor, to: Tensor, start: Tensor) -> Tensor:
     return y
 
 
-def _merge(u: Tensor, row: Tensor, exponent: Tensor, detail: Tensor) -> None:
+def _merge(u: Tensor, row: Tensor, exponent: Tensor, detail: Tensor, format: StoreFormat = FP16) -> None:
     """Adds the statistics of the float32 values ``u`` to the words of a row."""
     size = u.reshape(-1).view(torch.int32) & 0x7FFFFFFF
     counted, binned = (detail >= 1).to(torch.int32), (detail >= 2).to(torch.int32)
     zeros, small, low, large, infinite, nan = (
         part.sum()
-        for part in (size == 0, size < _FLUSH, size < _SUBNORMAL, size >= _OVERFLOW, size == _INFINITY, size > _INFINITY)
+        for part in (
+            size == 0, size < format.flush, size < format.subnormal, size >= format.overflow, size == _INFINITY, size > _INFINITY
+        )
     )
     count = torch.full_like(zeros, size.numel())
     counts = torch.stack([count, zeros, infinite, nan, small - zeros, large - infinite - nan, low - small])
@@ -153,6 +158,8 @@ def _merge(u: Tensor, row: Tensor, exponent: Tensor, detail: Tensor) -> None:
     row[_BINS + 1 : _BINS + 256].add_(bins[1:] * binned)
     row[_DETAIL].copy_(torch.maximum(row[_DETAIL], detail.clamp(max=2)))
     row[_EXPONENT].copy_(torch.where(detail >= 1, exponent, row[_EXPONENT]))
+    if format is not FP16:
+        row[_FORMAT].copy_(torch.where(detail >= 1, format.code, row[_FORMAT]))
 
 
 def _arrives(x, control, source, site):
@@ -161,17 +168,17 @@ def _arrives(x, control, source, site):
     return scaled(x.detach(), control[0, site], start)
 
 
-def store_anywhere(x, rows, control, source, site):
+def store_anywhere(x, rows, control, source, site, format=0):
     """Stores `x` as halves and updates a statistics row, as ``store`` does, by PyTorch's own operators on any device.
     """
-    u = _arrives(x, control, source, site)
-    _merge(u, rows[site], control[0, site], control[1, site])
-    return torch.empty_like(x, dtype=torch.float16).copy_(u)
+    u, kind = _arrives(x, control, source, site), FORMATS[format]
+    _merge(u, rows[site], control[0, site], control[1, site], kind)
+    return torch.empty_like(x, dtype=torch.float16).copy_(u if kind is FP16 else rounded(u, kind))
 
 
-def observe_anywhere(x, rows, control, source, site):
+def observe_anywhere(x, rows, control, source, site, format=0):
     """Updates a statistics row from `x`, as ``observe`` does, by PyTorch's own operators on any device."""
-    _merge(_arrives(x, control, source, site), rows[site], control[0, site], control[1, site])
+    _merge(_arrives(x, control, source, site), rows[site], control[0, site], control[1, site], FORMATS[format])
 
 
 def _unscale(x, control, source):
@@ -201,22 +208,22 @@ def _start(control, source):
     return control[0, source] if source >= 0 else 0
 
 
-def _store_cuda(x, rows, control, source, site):
+def _store_cuda(x, rows, control, source, site, format=0):
     if not has_kernel(x.device):
-        return store_anywhere(x, rows, control, source, site)
+        return store_anywhere(x, rows, control, source, site, format)
     _checked(x)
     y = torch.empty_like(x, dtype=torch.float16)
-    kernels().store_values(_like(x.detach(), y), y, rows, control, _start(control, source), site)
+    kernels().store_values(_like(x.detach(), y), y, rows, control, _start(control, source), site, format=FORMATS[format])
     return y
 
 
-def _observe_cuda(x, rows, control, source, site):
+def _observe_cuda(x, rows, control, source, site, format=0):
     if not has_kernel(x.device):
-        observe_anywhere(x, rows, control, source, site)
+        observe_anywhere(x, rows, control, source, site, format)
         return
     _checked(x)
     x = x.detach()
-    kernels().store_values(_like(x, torch.empty_like(x)), None, rows, control, _start(control, source), site)
+    kernels().store_values(_like(x, torch.empty_like(x)), None, rows, control, _start(control, source), site, format=FORMATS[format])
 
 
 def _unscale_cuda(x, control, source):

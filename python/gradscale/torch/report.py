@@ -23,6 +23,7 @@ class Report:
 
     `activations` is a list of the same dictionaries for results of the forward pass, which is empty until one of them has
     overflowed, and `without_exponents` are the operators whose results have none, because they exist only for halves.
+    `weights` is one for the copies of weights in 8 bits, where the method has such. The key `format` is that of the stores.
     """
 
     def __init__(self, scaling: GradientScaling) -> None:
@@ -34,6 +35,7 @@ class Report:
         self.non_finite: dict[str, dict[str, int]] = {name: dict(kinds) for name, kinds in scaling._blamed.items()}
         self.sites: list[_gradscale.SiteReport] = scaling.sites.report()
         self.activations: list[_gradscale.SiteReport] = scaling.sites.report("forward")
+        self.weights: list[_gradscale.SiteReport] = scaling.sites.report("weight")
         self.without_exponents: list[str] = sorted(scaling._without_exponents)
         self._forward = scaling._describe_forward()
 
@@ -44,6 +46,8 @@ class Report:
         ]
         if self.activations:
             lines += [self._forward, *_table("activation", self.activations)]
+        if self.weights:
+            lines += _table("weight", self.weights)
         if self.without_exponents:
             lines.append(f"without exponents, because they exist only in half: {', '.join(self.without_exponents)}")
         for name, kinds in self.non_finite.items():
@@ -73,7 +77,9 @@ class Report:
 
 
 def _table(title, sites):
-    """Returns the lines of a table of sites, with a heading."""
+    """Returns the lines of a table of sites, with a heading. Formats other than FP16 are named in the heading."""
+    formats = {site["format"] for site in sites} - {"fp16"}
+    title = f"{title} ({', '.join(sorted(formats))})" if formats else title
     yield f"{title:40} {'scale':>8} {'flushed':>9} {'subnormal':>9} {'largest':>9} {'overflows':>9}  limited by"
     for site in sites:
         name = site["name"] if len(site["name"]) <= 40 else "…" + site["name"][-39:]

@@ -17,6 +17,7 @@ from .forward_exponents import ForwardExponents, method_with
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
 from .report import Report
+from .store_formats import find
 from .steps import Steps
 from .stores import FULL, MOMENTS, Device, Host, refuse_capture
 from .trace import Trace
@@ -90,6 +91,8 @@ class GradientScaling(Steps, ForwardExponents):
         self.skipped: int = 0
         self._deferred, self._limit, self._in_a_row = deferred, max_consecutive_skips, 0
         self._sites = None
+        #: Formats of the sites' stores.
+        self._formats = []
         self._slots, self._shared = {}, set()
         self._order, self._stored = [], set()
         self._micro, self._task, self._failed = 0, None, 0
@@ -154,19 +157,22 @@ class GradientScaling(Steps, ForwardExponents):
         self._details = self._sites.details
         if self._trace is not None:
             self._details = np.full_like(self._details, FULL)
-        self._stores.upload(self._sites.exponents, self._details)
+        if len(self._formats) != len(self._sites):
+            self._formats = [find(name) for name in self._sites.formats]
+        self._stores.upload(self._sites.exponents, self._details, self._formats)
         self._decides_in_step = self._sites.decides_in_step.tolist()
 
     def _slot(self, name, calls, kind="site"):
         slot = self._slots.get(name)
         if slot is None:
             slot = self._slots[name] = self._sites.add(name, kind, shared=calls > 1)
-            if kind == "forward":
+            if kind != "site":
                 self._forward_slots.append(slot)
             # Levels of detail of existing sites do not change in this step.
             self._details = np.append(self._details, self._sites.details[slot] if self._trace is None else FULL)
             self._decides_in_step.append(bool(self._sites.decides_in_step[slot]))
-            self._stores.upload(self._sites.exponents, self._details)
+            self._formats.append(find(self._sites.formats[slot]))
+            self._stores.upload(self._sites.exponents, self._details, self._formats)
             if calls > 1:
                 self._shared.add(slot)
         elif calls > 1 and slot not in self._shared:
@@ -195,21 +201,24 @@ class GradientScaling(Steps, ForwardExponents):
         """Decides the exponent of a site before it stores, and returns it."""
         number = self._stores.number
         if not self._uses_operands:
-            return self._sites.decide(slot, self._stores.look(x, start), number(start))
+            return self._sites.decide(slot, self._stores.look(x, start, self._formats[slot]), number(start))
         incoming = number(start)
         if isinstance(origin, Parts):
             incoming = origin.incoming(number)
             x = self._stores.scaled(x, start, incoming)
         try:
-            row = Host.observe(x, incoming, MOMENTS)
-            choice, at = (origin or Cast()).choose(self._rule, row, lambda x, e: Host.observe(x, number(e), MOMENTS))
+            format = self._formats[slot]
+            row = Host.observe(x, incoming, MOMENTS, format)
+            choice, at = (origin or Cast()).choose(self._rule, row, lambda x, e: Host.observe(x, number(e), MOMENTS, format))
         except _gradscale.NoDecisionError:
             choice = at = None
         return self._sites.decide(slot, choice, incoming, measured_at=at)
 
-    def _look(self, x, start):
+    def _look(self, x, start, slot):
         """Returns a row of `x`, which is at the exponent `start`, from which a site can decide."""
-        return Host.observe(x, self._stores.number(start), MOMENTS) if self._uses_operands else self._stores.look(x, start)
+        if self._uses_operands:
+            return Host.observe(x, self._stores.number(start), MOMENTS, self._formats[slot])
+        return self._stores.look(x, start, self._formats[slot])
 
     def _decide_in_step(self, slot, row, exponent):
         """Decides the exponent of a site inside the step, from a row of values at `exponent`."""
@@ -273,6 +282,11 @@ class GradientScaling(Steps, ForwardExponents):
 
     def scale(self, x: torch.Tensor) -> torch.Tensor:
         """Returns a copy of `x`. From it on, the backward pass scales gradients."""
+        if not self._models and not self._stores_forward_in_half:
+            raise ValueError(
+                f"{self.method} stores activations or weights in 8 bits, which only a model does that is attached: call attach(model),"
+                " or use grad= alone, which stores gradients in 8 bits"
+            )
         return self._enter(x, x.dtype)
 
     def _enter(self, x, dtype):

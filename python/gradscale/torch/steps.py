@@ -443,7 +443,7 @@ class Steps:
         self._in_a_row, self._blamed = state["in_a_row"], {name: dict(kinds) for name, kinds in state["blamed"].items()}
         if "sites" not in state:
             self._sites = self._stores = None
-            self._slots, self._shared = {}, set()
+            self._slots, self._shared, self._formats = {}, set(), []
             self._load_forward(None)
             return
         if self._sites is None:
@@ -453,7 +453,7 @@ class Steps:
             return
         self._sites.load_state_dict(state["sites"])
         self._slots = {name: slot for slot, name in enumerate(self._sites.names)}
-        self._shared = set(state["shared"])
+        self._shared, self._formats = set(state["shared"]), []
         self._deferred = self._sites.deferred
         self._load_forward(state.get("forward"))
         if "flight" in state:

@@ -11,6 +11,7 @@ import torch
 
 from .. import _gradscale
 from . import ops
+from .store_formats import FP16
 
 #: Details of a row: nothing, counts, histogram, sums.
 NONE, COUNTS, FULL, MOMENTS = 0, 1, 2, 3
@@ -82,9 +83,9 @@ class Host:
             self._threads = threads
             _gradscale.set_num_threads(threads)
 
-    def upload(self, exponents, details):
-        """Takes the exponents and details of all sites in the coming step."""
-        self._exponents, self._details = exponents.tolist(), details.tolist()
+    def upload(self, exponents, details, formats):
+        """Takes the exponents, details and formats of all sites in the coming step."""
+        self._exponents, self._details, self._formats = exponents.tolist(), details.tolist(), formats
         if len(exponents) > len(self._rows):
             more = np.zeros((2 * len(exponents) - len(self._rows), self._rows.shape[1]), np.uint32)
             self._rows = np.concatenate([self._rows, more])
@@ -114,31 +115,32 @@ class Host:
             x = x * factor
         return x
 
-    def look(self, x, start):
+    def look(self, x, start, format=FP16):
         """Returns the statistics that a store of `x` at its own exponent would collect."""
-        return Host.observe(x, start, FULL)
+        return Host.observe(x, start, FULL, format)
 
     @staticmethod
-    def observe(x, exponent, detail):
+    def observe(x, exponent, detail, format=FP16):
         """Returns a row of the values of `x`, which is at that exponent. It is computed on the host, wherever `x`
         is."""
         row = np.zeros(_gradscale.ROW_WORDS, np.uint32)
-        _gradscale.store(_flat(x.detach().cpu())[0].numpy(), exponent, None, exponent, detail, row)
+        _gradscale.store(_flat(x.detach().cpu())[0].numpy(), exponent, None, exponent, detail, row, format.code)
         return _gradscale.Stats._from_words(row)
 
     def store(self, x, start, slot, kept=None):
-        """Stores `x`, which is at the exponent `start`, as halves at the exponent of a site, whose row observes it."""
+        """Stores `x`, which is at the exponent `start`, as halves at the exponent of a site, in its format. The row of the site
+        observes it."""
         x, y, flat = _flat(x)
         row, exponent = self._rows[slot], self._exponents[slot]
         if row[0] and int(row[EXPONENT].view(np.int32)) != exponent:
             row[:] = 0  # A call before, all of zeros, decided nothing.
-        _gradscale.store(x.numpy(), start, flat.numpy(), exponent, self._details[slot], row)
+        _gradscale.store(x.numpy(), start, flat.numpy(), exponent, self._details[slot], row, self._formats[slot].code)
         return y
 
     def observe_stored(self, x, slot):
         """Adds values at the exponent of a site, which another kernel has rounded, to the site's row."""
-        exponent = self._exponents[slot]
-        _gradscale.store(_flat(x)[0].numpy(), exponent, None, exponent, self._details[slot], self._rows[slot])
+        exponent, row = self._exponents[slot], self._rows[slot]
+        _gradscale.store(_flat(x)[0].numpy(), exponent, None, exponent, self._details[slot], row, self._formats[slot].code)
 
     def take(self, count):
         """Returns the rows of a step as a tensor, and begins those of the next step."""
@@ -188,8 +190,9 @@ class Device:
         """Refuses to begin a step while a CUDA graph is captured, which cannot be stored."""
         refuse_capture(self._device)
 
-    def upload(self, exponents, details):
-        """Uploads the exponents and details of all sites, without waiting for the device."""
+    def upload(self, exponents, details, formats):
+        """Uploads the exponents and details of all sites, without waiting for the device. Formats stay on the host."""
+        self._formats = formats
         if len(exponents) >= len(self._rows):
             self._grow(2 * len(exponents))
         control = torch.from_numpy(np.stack([exponents, details]))
@@ -247,11 +250,11 @@ class Device:
         self._kernels.add_values(x, y, out, a, b, least)
         return out, least
 
-    def look(self, x, start):
+    def look(self, x, start, format=FP16):
         """Returns the statistics that a store of `x` would collect; waits for the device."""
         self._control[0, 0] = start
         self._control[1, 0] = FULL
-        ops.observe(x, self._rows, self._control, 0, 0)
+        ops.observe(x, self._rows, self._control, 0, 0, format.name)
         row = _gradscale.Stats._from_words(self._rows[0].cpu().numpy().view(np.uint32))
         self._rows[0] = 0
         return row
@@ -264,16 +267,16 @@ class Device:
         x = dense(x)
         if self._kernels is not None:
             y = torch.empty_like(x, dtype=torch.float16)
-            self._kernels.store_values(x, y, self._rows, self._control, start, 1 + slot, kept)
+            self._kernels.store_values(x, y, self._rows, self._control, start, 1 + slot, kept, self._formats[slot])
             return y
         self._control[0, 0] = start
         if kept is not None:
             kept.copy_(self._control[0, 1 + slot])
-        return ops.store(x, self._rows, self._control, 0, 1 + slot)
+        return ops.store(x, self._rows, self._control, 0, 1 + slot, self._formats[slot].name)
 
     def observe_stored(self, x, slot):
         """Updates a slot's statistics on the device from a tensor that is stored already."""
-        ops.observe(x, self._rows, self._control, 1 + slot, 1 + slot)
+        ops.observe(x, self._rows, self._control, 1 + slot, 1 + slot, self._formats[slot].name)
 
     def take(self, count):
         """Returns the rows of a step on the device, and begins those of the next step."""

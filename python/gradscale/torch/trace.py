@@ -26,13 +26,16 @@ class Trace:
         if self._under_way:
             self._under_way -= 1
             return
-        names, exponents = sites.names, sites.exponents.tolist()
+        names, exponents, formats = sites.names, sites.exponents.tolist(), sites.formats
         seen = []
         for slot in order:
             words = rows[slot, :EXPONENT]
             end = int(words.nonzero()[0].max(initial=-1)) + 1
             exponent = int(rows[slot, EXPONENT].view(np.int32))
-            seen.append({"name": names[slot], "exponent": exponent, "next": exponents[slot], "words": words[:end].tolist()})
+            site = {"name": names[slot], "exponent": exponent, "next": exponents[slot], "words": words[:end].tolist()}
+            if formats[slot] != "fp16":
+                site["format"] = formats[slot]
+            seen.append(site)
         line = {"iteration": iteration, "skipped": kind == "skipped", "sites": seen}
         if kind == "repeat":
             line["repeated"] = True
