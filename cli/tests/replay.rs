@@ -110,27 +110,39 @@ fn repeats_are_replayed_too() {
     }
 }
 
-/// An attempt that failed because of an activation names it. A replay repeats it too, and its page says why.
-#[test]
-fn a_trace_names_the_activation_that_overflowed() {
-    let directory = tempfile::tempdir().expect("a directory");
+/// Trains two layers with a trace. Activations of one step overflow. Returns whether each step was skipped, and how often
+/// it was repeated.
+fn train_with_large_activations(path: &Path, method: &str, steps: u8, large_step: u8) -> Vec<(bool, usize)> {
     let mut parameters = Parameters::seeded(2);
     let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 8, 8));
-    let method = "gs:interval=3".parse::<Method>().expect("a method");
+    let rule = method.parse::<Method>().expect("a method");
     let mut trainer =
-        Trainer::new(Cpu::new(1).expect("a thread"), parameters, Sgd::new(1e-3), method).expect("a trainer");
+        Trainer::new(Cpu::new(1).expect("a thread"), parameters, Sgd::new(1e-3), rule).expect("a trainer");
     trainer.observe(Observation::Rows(Detail::Full));
     trainer.observe(Observation::Operands);
-    let mut trace = Writer::create(&directory.path().join("t.jsonl")).expect("a trace").made_by("gs:interval=3");
-    for i in 1..=12u8 {
-        let large = if i == 5 { 3e4 } else { 1.0 };
+    let mut trace = Writer::create(path).expect("a trace").made_by(method);
+    let step = |i: u8| {
+        let large = if i == large_step { 3e4 } else { 1.0 };
         let x: Vec<f32> = (0..32).map(|k| f32::from((k * 5 + i) % 7) / 7.0 * large).collect();
         let batch = [Input::f32([4, 8], &x), Input::u8([4], &[0, 1, 2, 3])];
         let gradients = trainer.backward(batch, |[x, labels]| two.forward(one.forward(x) * 8.0).cross_entropy(labels));
         let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
-        assert_eq!((&outcome.skipped, outcome.repeated.len()), (&None, usize::from(i == 5)), "{i}");
+        let activation = overflowed_activation(outcome.skipped.as_ref(), forward_sites(&trainer));
+        let skipped = outcome.skipped.is_some();
         trace.push_repeated(i.into(), trainer.attempts()).expect("lines");
-        trace.push(i.into(), false, None, trainer.sites(), trainer.operands()).expect("a line");
+        trace.push(i.into(), skipped, activation, trainer.sites(), trainer.operands()).expect("a line");
+        (skipped, outcome.repeated.len())
+    };
+    (1..=steps).map(step).collect()
+}
+
+/// An attempt that failed because of an activation names it. A replay repeats it too, and its page says why.
+#[test]
+fn a_trace_names_the_activation_that_overflowed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ends = train_with_large_activations(&directory.path().join("t.jsonl"), "gs:interval=3", 12, 5);
+    for (i, end) in (1..).zip(ends) {
+        assert_eq!(end, (false, usize::from(i == 5)), "{i}");
     }
     let recorded = lines(&directory.path().join("t.jsonl"));
     let named: Vec<_> = recorded.iter().filter(|line| !line["activation"].is_null()).collect();
@@ -142,9 +154,7 @@ fn a_trace_names_the_activation_that_overflowed() {
     assert_eq!(code, Some(0), "{error}");
     assert!(table.contains("0 of 12 steps skipped, 1 repeats"), "{table}");
     same("gs:interval=3", &recorded, &lines(&directory.path().join("out")));
-    let (code, _, error) = gradscale(directory.path(), &["report", "t.jsonl"]);
-    assert_eq!(code, Some(0), "{error}");
-    let page = fs::read_to_string(directory.path().join("t.html")).expect("a page");
+    let page = page_of(directory.path());
     assert!(page.contains(&format!("repeated: {site} overflowed at 2^0; its activations have an exponent now")));
 }
 
@@ -153,34 +163,25 @@ fn a_trace_names_the_activation_that_overflowed() {
 #[test]
 fn a_trace_names_the_activation_of_a_skipped_step() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut parameters = Parameters::seeded(2);
-    let [one, two] = ["one", "two"].map(|name| Linear::new(&mut parameters.at(name), 8, 8));
-    let method = "gs:interval=3,forward=off".parse::<Method>().expect("a method");
-    let mut trainer =
-        Trainer::new(Cpu::new(1).expect("a thread"), parameters, Sgd::new(1e-3), method).expect("a trainer");
-    trainer.observe(Observation::Rows(Detail::Full));
     let path = directory.path().join("t.jsonl");
-    let mut trace = Writer::create(&path).expect("a trace").made_by("gs:interval=3,forward=off");
-    for i in 1..=4u8 {
-        let large = if i == 3 { 3e4 } else { 1.0 };
-        let x: Vec<f32> = (0..32).map(|k| f32::from((k * 5 + i) % 7) / 7.0 * large).collect();
-        let batch = [Input::f32([4, 8], &x), Input::u8([4], &[0, 1, 2, 3])];
-        let gradients = trainer.backward(batch, |[x, labels]| two.forward(one.forward(x) * 8.0).cross_entropy(labels));
-        let outcome = trainer.step(gradients.expect("gradients")).expect("a step");
-        let activation = overflowed_activation(outcome.skipped.as_ref(), forward_sites(&trainer));
-        assert_eq!((outcome.skipped.is_some(), activation.is_some()), (i == 3, i == 3), "{i}");
-        let skipped = outcome.skipped.is_some();
-        trace.push(i.into(), skipped, activation, trainer.sites(), trainer.operands()).expect("a line");
-    }
-    let named = lines(&path)[2]["activation"]["site"].as_str().expect("a name").to_owned();
+    let ends = train_with_large_activations(&path, "gs:interval=3,forward=off", 4, 3);
+    assert_eq!(ends, [(false, 0), (false, 0), (true, 0), (false, 0)]);
+    let recorded = lines(&path);
+    assert!(recorded.iter().zip(ends).all(|(line, (skipped, _))| line["activation"].is_null() != skipped));
+    let named = recorded[2]["activation"]["site"].as_str().expect("a name").to_owned();
     assert!(named.ends_with("/forward"), "{named}");
     let (code, table, error) = gradscale(directory.path(), &["replay", "t.jsonl", "--out", "out"]);
     assert_eq!(code, Some(0), "{error}");
     assert!(table.contains("1 of 4 steps skipped, 0 repeats"), "{table}");
-    let (code, _, error) = gradscale(directory.path(), &["report", "t.jsonl"]);
-    assert_eq!(code, Some(0), "{error}");
-    let page = fs::read_to_string(directory.path().join("t.html")).expect("a page");
+    let page = page_of(directory.path());
     assert!(page.contains(&format!("skipped: {named} overflowed at 2^0")), "{page}");
+}
+
+/// Returns the report of the trace `t.jsonl`.
+fn page_of(directory: &Path) -> String {
+    let (code, _, error) = gradscale(directory, &["report", "t.jsonl"]);
+    assert_eq!(code, Some(0), "{error}");
+    fs::read_to_string(directory.join("t.html")).expect("a page")
 }
 
 /// A residual network, whose sums are sites, in training with a trace; `factor` times the loss in each step.

@@ -4,6 +4,39 @@ use super::Module;
 use crate::{Init, Parameter, Scope, Var};
 use gradscale_core::ops::{Norm, NormOver, Op, Pool, PoolOp, Unary};
 
+/// Name of a normalisation, with scale and shift of each channel.
+#[derive(Clone, Debug)]
+struct ScaleAndShift {
+    name: String,
+    scale: Parameter,
+    shift: Parameter,
+}
+
+impl ScaleAndShift {
+    /// Creates trained scales and shifts for `channels` channels: the scales as `scale` says, the shifts 0.
+    fn trained(scope: &mut Scope<'_>, channels: usize, scale: Init) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.weight("scale", [channels], scale),
+            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
+        }
+    }
+
+    /// Creates scales of 1 and shifts of 0 that stay as they are.
+    fn constant(scope: &mut Scope<'_>, channels: usize) -> Self {
+        Self {
+            name: scope.path().to_owned(),
+            scale: scope.constant("scale", [channels], &vec![1.0; channels]),
+            shift: scope.constant("shift", [channels], &vec![0.0; channels]),
+        }
+    }
+
+    /// Returns scale and shift as values of the network that computes x.
+    fn values<'t>(&self, x: Var<'t>) -> [Var<'t>; 2] {
+        [&self.scale, &self.shift].map(|one| x.tape().parameter(one))
+    }
+}
+
 /// Batch normalisation: mean and variance of each channel over the batch, or running statistics in evaluation. It
 /// computes in f32 and stores in the type of its input.
 ///
@@ -22,9 +55,7 @@ use gradscale_core::ops::{Norm, NormOver, Op, Pool, PoolOp, Unary};
 #[doc(alias = "BatchNorm2d")]
 #[doc(alias = "SyncBatchNorm")]
 pub struct BatchNorm {
-    name: String,
-    scale: Parameter,
-    shift: Parameter,
+    affine: ScaleAndShift,
     running: Parameter,
     eps: f32,
 }
@@ -37,13 +68,8 @@ impl BatchNorm {
 
     /// Creates the batch normalisation with ε 1e-5 and another initialisation of the scales.
     pub fn with_init(scope: &mut Scope<'_>, channels: usize, scale: Init) -> Self {
-        Self {
-            name: scope.path().to_owned(),
-            scale: scope.weight("scale", [channels], scale),
-            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
-            running: scope.statistics("running", channels),
-            eps: 1e-5,
-        }
+        let affine = ScaleAndShift::trained(scope, channels, scale);
+        Self { affine, running: scope.statistics("running", channels), eps: 1e-5 }
     }
 
     /// Sets ε of the batch normalisation, which is added to the variance.
@@ -62,16 +88,14 @@ impl BatchNorm {
     /// # Errors
     /// Shapes that do not fit.
     pub fn frames<'t>(&self, x: Var<'t>, lengths: Var<'t>) -> Var<'t> {
-        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
-        x.norm_frames(&self.name, self.eps, affine, &self.running, lengths)
+        x.norm_frames(&self.affine.name, self.eps, self.affine.values(x), &self.running, lengths)
     }
 }
 
 impl Module for BatchNorm {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
         let norm = |shape| Norm::new(shape, NormOver::Batch, self.eps);
-        x.norm(&self.name, Op::BatchNorm, norm, affine, Some(&self.running))
+        x.norm(&self.affine.name, Op::BatchNorm, norm, self.affine.values(x), Some(&self.running))
     }
 }
 
@@ -89,29 +113,22 @@ impl Module for BatchNorm {
 /// ```
 #[derive(Clone, Debug)]
 pub struct GroupNorm {
-    name: String,
-    scale: Parameter,
-    shift: Parameter,
+    affine: ScaleAndShift,
     groups: u32,
 }
 
 impl GroupNorm {
     /// Creates the group normalisation with ε 1e-5; `groups` must divide the channels.
     pub fn new(scope: &mut Scope<'_>, channels: usize, groups: u32) -> Self {
-        Self {
-            name: scope.path().to_owned(),
-            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
-            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
-            groups,
-        }
+        Self { affine: ScaleAndShift::trained(scope, channels, Init::Constant(1.0)), groups }
     }
 }
 
 impl Module for GroupNorm {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
         let op = if self.groups == 1 { Op::LayerNorm } else { Op::GroupNorm };
-        x.norm(&self.name, op, |shape| Norm::new(shape, NormOver::Group(self.groups), 1e-5), affine, None)
+        let norm = |shape| Norm::new(shape, NormOver::Group(self.groups), 1e-5);
+        x.norm(&self.affine.name, op, norm, self.affine.values(x), None)
     }
 }
 
@@ -131,31 +148,19 @@ impl Module for GroupNorm {
 #[derive(Clone, Debug)]
 #[doc(alias = "InstanceNorm2d")]
 pub struct InstanceNorm {
-    name: String,
-    scale: Parameter,
-    shift: Parameter,
+    affine: ScaleAndShift,
     eps: f32,
 }
 
 impl InstanceNorm {
     /// Creates the instance normalisation with ε 1e-5, scales of 1 and shifts of 0, which are trained.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
-        Self {
-            name: scope.path().to_owned(),
-            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
-            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
-            eps: 1e-5,
-        }
+        Self { affine: ScaleAndShift::trained(scope, channels, Init::Constant(1.0)), eps: 1e-5 }
     }
 
     /// Creates the instance normalisation with ε 1e-5 without trained scale and shift: PyTorch's `affine=False`.
     pub fn without_affine(scope: &mut Scope<'_>, channels: usize) -> Self {
-        Self {
-            name: scope.path().to_owned(),
-            scale: scope.constant("scale", [channels], &vec![1.0; channels]),
-            shift: scope.constant("shift", [channels], &vec![0.0; channels]),
-            eps: 1e-5,
-        }
+        Self { affine: ScaleAndShift::constant(scope, channels), eps: 1e-5 }
     }
 
     /// Sets ε of the instance normalisation, which is added to the variance.
@@ -168,9 +173,8 @@ impl InstanceNorm {
 
 impl Module for InstanceNorm {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
         let norm = |shape: [u32; 4]| Norm::new(shape, NormOver::Group(shape[3]), self.eps);
-        x.norm(&self.name, Op::GroupNorm, norm, affine, None)
+        x.norm(&self.affine.name, Op::GroupNorm, norm, self.affine.values(x), None)
     }
 }
 
@@ -188,21 +192,14 @@ impl Module for InstanceNorm {
 /// ```
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
-    name: String,
-    scale: Parameter,
-    shift: Parameter,
+    affine: ScaleAndShift,
     eps: f32,
 }
 
 impl LayerNorm {
     /// Creates the layer normalisation with ε 1e-5 for `channels` channels.
     pub fn new(scope: &mut Scope<'_>, channels: usize) -> Self {
-        Self {
-            name: scope.path().to_owned(),
-            scale: scope.weight("scale", [channels], Init::Constant(1.0)),
-            shift: scope.weight("shift", [channels], Init::Constant(0.0)),
-            eps: 1e-5,
-        }
+        Self { affine: ScaleAndShift::trained(scope, channels, Init::Constant(1.0)), eps: 1e-5 }
     }
 
     /// Sets ε of the layer normalisation, which is added to the variance.
@@ -215,8 +212,7 @@ impl LayerNorm {
 
 impl Module for LayerNorm {
     fn forward<'t>(&self, x: Var<'t>) -> Var<'t> {
-        let affine = [&self.scale, &self.shift].map(|one| x.tape().parameter(one));
-        x.layer_norm(&self.name, self.eps, affine)
+        x.layer_norm(&self.affine.name, self.eps, self.affine.values(x))
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Adafactor {
     pub lr: f64,
     /// Exponent of the step at which the mean squares forget, at most 0.
     pub beta2_decay: f32,
-    /// Least root of a mean square, at least 10^-8, and least root mean square of a weight, at least 0.
+    /// Smallest root of a mean square, at least 10^-8, and smallest root mean square of a weight, at least 0.
     pub eps: [f32; 2],
     /// Limit of an update's root mean square, positive.
     pub clip: f32,

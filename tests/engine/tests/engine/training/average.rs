@@ -9,7 +9,7 @@ use gradscale::{
 };
 use std::collections::BTreeMap;
 
-const KEPT: f32 = 0.75;
+const AVERAGE_SHARE_KEPT: f32 = 0.75;
 
 fn averaging(training: Training<Cpu>, kept: f32) -> Training<Cpu> {
     let trainer = training.trainer.with_options(TrainerOptions::new().with_weight_average(kept));
@@ -43,7 +43,7 @@ fn predict(training: &mut Training<Cpu>, data: &Data) -> Tensor {
 fn averages_follow_the_weights() {
     let rules: [Optimizer; 3] = [Adam::new(0.05).into(), Sgd::new(0.1).into(), Lion::new(0.01).into()];
     for rule in rules {
-        let mut training = averaging(Training::new(rule, "gs"), KEPT);
+        let mut training = averaging(Training::new(rule, "gs"), AVERAGE_SHARE_KEPT);
         let mut right: Vec<Vec<f64>> =
             weights(&training).into_iter().map(|(_, data)| data.into_iter().map(f64::from).collect()).collect();
         assert_eq!(averages(&training), weights(&training), "before the first step");
@@ -73,7 +73,7 @@ fn an_evaluation_uses_the_averages() {
     for level in [Level::O0, Level::O1, Level::O2, Level::O3] {
         let method = || "gs:forward=on".parse::<Method>().expect("a method").with_amp(AmpPolicy::new(level));
         let new = || Training::on(Cpu::new(1).expect("a CPU"), Sgd::new(0.5).into(), method());
-        let (mut training, mut plain) = (averaging(new(), KEPT), new());
+        let (mut training, mut plain) = (averaging(new(), AVERAGE_SHARE_KEPT), new());
         let all = batches(5);
         for data in &all[..4] {
             training.step(data);
@@ -113,24 +113,24 @@ fn checkpoints_contain_averages() {
         kept.map_or_else(|| Training::new(Adam::new(0.05).into(), "gs"), |kept| averaging(training, kept))
     };
     let save = |training: &Training<Cpu>| training.trainer.save(&BTreeMap::new()).expect("a checkpoint");
-    let mut whole = new(Some(KEPT));
+    let mut whole = new(Some(AVERAGE_SHARE_KEPT));
     run(&mut whole, 0..3);
     let middle = save(&whole);
     run(&mut whole, 3..5);
-    let mut resumed = new(Some(KEPT));
+    let mut resumed = new(Some(AVERAGE_SHARE_KEPT));
     resumed.trainer.load(&middle).expect("a checkpoint");
     run(&mut resumed, 3..5);
     assert_eq!(averages(&resumed), averages(&whole));
     assert!(save(&resumed) == save(&whole));
     // One from before the first step has the weights.
-    let mut first = new(Some(KEPT));
-    first.trainer.load(&save(&new(Some(KEPT)))).expect("a checkpoint");
+    let mut first = new(Some(AVERAGE_SHARE_KEPT));
+    first.trainer.load(&save(&new(Some(AVERAGE_SHARE_KEPT)))).expect("a checkpoint");
     assert_eq!(averages(&first), weights(&first));
     // A checkpoint without averages: they begin with its weights.
     let mut older = new(None);
     run(&mut older, 0..3);
     let bytes = save(&older);
-    let mut begun = new(Some(KEPT));
+    let mut begun = new(Some(AVERAGE_SHARE_KEPT));
     run(&mut begun, 0..1);
     begun.trainer.load(&bytes).expect("a checkpoint");
     assert_eq!(averages(&begun), weights(&older));
