@@ -216,8 +216,45 @@ def test_results_count_at_the_site_of_what_arrives():
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_an_overflow_in_the_kernel_repeats_the_batch(late):
-    overflow_repeats(torch.device("cpu"), late)
+@pytest.mark.parametrize("format", ["fp16", "e5m2", "e4m3"])
+def test_an_overflow_in_the_kernel_repeats_the_batch(late, format):
+    overflow_repeats(torch.device("cpu"), late, f"gs:interval=100,grad={format}")
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("format", ["e5m2", "e4m3"])
+@pytest.mark.parametrize("factors", [(1.0, 1.0, 1.0), (2.0**-8, 2.0**8, 2.0**6)])
+def test_kernels_take_values_of_eight_bits(late, format, factors):
+    """The row has what is stored in the format; the kernel's results, which are halves, take their room."""
+    torch.manual_seed(0)
+    model, x = halved(Uneven(*factors)), torch.randn(2, 7, 16).half().float()
+    twin, taken = copy.deepcopy(model).double(), []
+    gs = attach(model, f"gs:grad={format}", deferred=late)
+    r, kernel = torch.randn(2, 7, 5), fused.call
+
+    def call(*args):
+        out = kernel(*args)
+        taken.append(out)
+        return out
+
+    fused.call = call
+    try:
+        ((model(x) * r).sum() * 2.0**-24).backward()
+    finally:
+        fused.call = kernel
+    ((twin(x.double()) * r).sum() * 2.0**-24).backward()
+    found, true = (m.project.weight.grad for m in (model, twin))
+    assert len(taken) == 1 and all(result.isfinite().all() for result in taken[0][0])
+    for part in range(3):
+        some = slice(16 * part, 16 * part + 16)
+        assert 1e-3 < error([found[some]], [true[some]]) < 0.2, part
+    gs.update()
+    if late:  # The rows of this step are read in the next.
+        model(x).sum().backward()
+        gs.update()
+    row = gs.sites.row(gs.sites.names.index("project>mul>scaled_dot_product_attention"))
+    assert row.format == format and row.count == 4 * x.numel() and row.overflowed == 0
+    assert row.flushed + row.subnormal <= 0.2 * x.numel()
 
 
 def test_infinities_that_arrive_are_none_of_the_kernel():

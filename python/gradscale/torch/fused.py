@@ -8,8 +8,9 @@ of them belong to one site, that of the incoming gradient:
 3. The row of the site observes the results as well. If a result is ±∞ or NaN although all inputs are finite, it was too
 large for this exponent. It is counted as an overflow, so the step is repeated or skipped, and the exponent falls.
 Values that the kernel has flushed cannot be distinguished from other zeros, but subnormal results are counted, and
-raise the exponent. In a format of 8 bits only overflows are counted, because the results are halves, and not values of the
-format.
+raise the exponent. In a format of 8 bits the kernel's results are halves all the same, and not values of the format. So that
+its row has room for them, and counts as flushed or subnormal only what is stored in it, it observes the large ones, brought
+from the range of FP16 to that of the format.
 
 A site that decides inside a step does not know the results yet. In that case the kernel runs once more before the
 decision, at an exponent with spare bits.
@@ -59,20 +60,17 @@ def call(scaling, function, args, kwargs, places, starts, name, calls):
         scaling._decide_in_step(slot, *_probed(scaling, function, args, kwargs, places, starts, slot))
     scaling._note(slot)
     halves = [stores.store(gradient, start, slot) for gradient, start in zip(gradients, starts)]
-    in_half = scaling._formats[slot] is FP16
     results = function(*_replaced(args, places, halves), **kwargs)
     finite = torch.stack([half.isfinite().all() for half in halves]).all()
     wide = widened(results)
     for result in _floats(wide):
-        if not in_half:
-            result = torch.where(result.isfinite(), 0.0, result)
-        stores.observe_stored(torch.where(result.isfinite() | ~finite, result, _TOO_LARGE), slot)
+        result = torch.where(result.isfinite() | ~finite, result, _TOO_LARGE)
+        stores.observe_stored(_in_range(result, scaling._formats[slot]), slot)
     return wide, stores.exponent(slot)
 
 
 def _probed(scaling, function, args, kwargs, places, starts, slot):
-    """Returns the row of a kernel's inputs and results, which are at one exponent, and that exponent. In a format of 8 bits
-    only inputs are stored in it."""
+    """Returns the row of a kernel's inputs and results, which are at one exponent, and that exponent."""
     stores, gradients = scaling._stores, [args[place] for place in places]
     looks = [scaling._look(gradient, start, slot) for gradient, start in zip(gradients, starts)]
     if any(row.infinite or row.nan for row in looks):
@@ -88,11 +86,19 @@ def _probed(scaling, function, args, kwargs, places, starts, slot):
         if all(bool(result.isfinite().all()) for result in results):
             break
         exponent -= _PROBE_BITS
-    observed = halves if scaling._formats[slot] is not FP16 else (*halves, *results)
-    total, *others = (scaling._look(x.float(), exponent, slot) for x in observed)
+    ranged = [_in_range(result, scaling._formats[slot]) for result in results]
+    total, *others = (scaling._look(x.float(), exponent, slot) for x in (*halves, *ranged))
     for row in others:
         total = total + row
     return total, exponent
+
+
+def _in_range(result, format):
+    """Returns results of a kernel as the row of a site in that format observes them."""
+    if format is FP16:
+        return result
+    result = result.float() * 2.0 ** (format.max_exponent - FP16.max_exponent)
+    return torch.where(result.abs() < 2.0**format.min_exponent, 0.0, result)
 
 
 def _replaced(args, places, gradients):

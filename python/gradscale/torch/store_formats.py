@@ -31,6 +31,16 @@ class StoreFormat(NamedTuple):
     too_large: int
 
     @property
+    def min_exponent(self) -> int:
+        """Returns the exponent of the smallest normal number."""
+        return (self.normal >> 23) - 127
+
+    @property
+    def max_exponent(self) -> int:
+        """Returns the exponent of the largest number."""
+        return (self.overflow >> 23) - 127
+
+    @property
     def has_infinity(self) -> bool:
         """Returns True if the format has ±∞."""
         return self.too_large == _INFINITY
