@@ -20,6 +20,8 @@ def decide(gradient: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
     share: float | None = total.flushed_at(exponent_delta=3)
     decision: gradscale.Decision = gradscale.Rule("gs").decide(row)
     halves, seen = gradscale.store(gradient, decision.exponent_delta)
+    values, counted = gradscale.store(gradient, format="e4m3")
+    format: str = counted.format
     scale = gradscale.LossScale("dynamic")
     scale.update(found_inf=seen.overflowed > 0)
     sites = gradscale.Sites("gs", ["conv"])
