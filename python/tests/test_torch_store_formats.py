@@ -105,8 +105,11 @@ def test_stored_values_are_those_of_torchs_casts_and_so_are_the_counts(name, met
         assert (row.nonzero, row.flushed, row.subnormal, row.overflowed) == (nonzero, flushed, subnormal, overflowed), site
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv"])
-@pytest.mark.parametrize("method", ["gs:format=e5m2", "gs:format=e4m3", "gs:grad=e5m2,act=e4m3", "amax:margin=1,format=e5m2"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("conv", "gs:format=e5m2")]
+    + [("mlp", method) for method in ("gs:format=e5m2", "gs:format=e4m3", "gs:grad=e5m2,act=e4m3", "amax:margin=1,format=e5m2")],
+)
 def test_networks_learn(name, method):
     """As far as in f32, within what 3 or 4 significant bits change."""
     _, _, true = trained(name, None)
@@ -247,6 +250,59 @@ def test_a_state_goes_on_with_the_same_bits(late):
     third = attach(network("conv"), "gs")
     third.load_state_dict(saved[1])
     assert third.sites.formats == two[1].sites.formats and third.sites.forward_formats == ("e5m2", "e5m2")
+
+
+def test_a_state_in_other_formats_is_loaded_in_the_middle():
+    def step(model, gs, batch):
+        model.zero_grad()
+        cross_entropy(model(batch[0]), batch[1]).backward()
+        assert gs.update().stepped
+
+    saved = []
+    for method in ("gs:grad=e5m2,forward=off", "gs:forward=off"):
+        model = network("mlp")
+        gs = attach(model, method)
+        data = list(batches("mlp", 3))
+        step(model, gs, data[0])
+        saved.append((gs.state_dict(), model, gs))
+    (state, _, _), (_, model, gs) = saved
+    gs.load_state_dict(state)
+    for batch in data[1:]:
+        step(model, gs, batch)
+    assert {gs.sites.row(i).format for i in range(len(gs.sites))} == {"e5m2"}
+
+
+def test_each_forward_pass_stores_its_weights():
+    """Also under an autocast of the caller's, whose cache would keep the copies of weights."""
+    model = network("mlp")
+    gs = attach(model, "gs:weight=e4m3")
+    with torch.autocast("cpu", torch.float16):
+        for x, y in batches("mlp", 2):
+            cross_entropy(model(x), y).backward()
+        gs.update()
+    row = gs.sites.row(gs.sites.index("0.weight/forward"))
+    assert row.count == 2 * model[0].weight.numel() and row.format == "e4m3"
+    assert {site["format"] for site in gs.report().activations} == {"fp16"}
+
+
+def test_writes_into_an_activation_stay_in_its_format():
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 4)
+
+        def forward(self, x):
+            self.kept = self.layer(x).detach()
+            return self.layer(x)
+
+    torch.manual_seed(0)
+    model = Keeps()
+    gs = attach(model, "gs:act=e4m3")
+    model(torch.randn(16, 8)).sum().backward()
+    model.kept.mul_(1.1)
+    halves = model.kept.halves()
+    assert halves.dtype == torch.float16 and torch.equal(halves.float(), in_format(halves.float(), "e4m3"))
+    gs.update()
 
 
 def test_devices_have_the_same_bits():
