@@ -89,7 +89,7 @@ impl Operator for WhereCond {
 
 /// Emits a condition for each element, above 0 where the mask is above 0, and its opposite. The derivative of ReLU
 /// selects by a condition, because a product with 0 would keep a NaN.
-pub(super) fn conditions(at: &mut Context<'_, '_, '_>, mask: Value) -> Result<[BufferId; 2], TraceError> {
+fn conditions(at: &mut Context<'_, '_, '_>, mask: Value) -> Result<[BufferId; 2], TraceError> {
     let len = at.node.shape.len();
     let is_set = match mask.dtype {
         DType::U8 | DType::U32 => at.emit_temporary(len, Slot::ONE, |y| unary(Unary::Id, mask.buf, y)),

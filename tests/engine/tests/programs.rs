@@ -22,7 +22,7 @@ struct Net {
 impl Net {
     fn logits<'t>(&self, x: Var<'t>) -> Var<'t> {
         let x = self.norm.forward(self.one.forward(x)).tanh();
-        // A softmax over the places before each, and this one: its mask is a constant of the length.
+        // A softmax over the places before each, and this one.
         let mixed = x.matmul_transposed(x).causal_softmax().matmul(x) + x;
         self.two.forward(mixed.dropout(0.1).output("mixed"))
     }
@@ -232,17 +232,20 @@ fn constants_go_with_their_programs() {
         };
         let (mut greatest, mut losses) = (0, Vec::new());
         for i in 0..3 * 30 {
-            let data = Data::new(0, 1 + i * 7 % 30);
-            let gradients = trainer.backward(data.batch(), |all| net.loss(all)).expect("gradients");
+            let len = 1 + i * 7 % 30;
+            let data = Data::new(0, len);
+            // An encoding has a constant of as many numbers as classes, of which three are labels.
+            let gradients = trainer.backward(data.batch(), |all| net.loss(all) + all[1].one_hot(len * len + 2).mean());
+            let gradients = gradients.expect("gradients");
             losses.push(trainer.step(gradients).expect("a step").loss.to_bits());
             greatest = greatest.max(trainer.memory().constants);
         }
         (losses, greatest, trainer.memory().parameters)
     };
     let (losses, all, parameters) = train(None, 256, true);
-    // A mask of each length, f32, and a few numbers of the normalisation.
-    let masks: u64 = (1..=30).map(|len| 4 * len * len).sum();
-    assert!((masks..masks + 30 * 100).contains(&all), "{all} bytes, masks alone {masks}");
+    // The classes of each length, f32, and a few numbers of the normalisation.
+    let classes: u64 = (1..=30).map(|len| 4 * len * len).sum();
+    assert!((classes..classes + 30 * 100).contains(&all), "{all} bytes, classes alone {classes}");
     // Limits: little more than the longest program, nothing but the one in use, and two programs of any length.
     let limit = 4 * 30 * 30 + 200;
     for (limit, most, least) in [(Some(limit), 256, 4 * 30 * 30), (Some(0), 256, 4 * 30 * 30), (None, 2, 4 * 30 * 30)] {
