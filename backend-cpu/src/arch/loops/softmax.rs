@@ -7,6 +7,9 @@ use super::{
 };
 use crate::arch::LANES;
 
+/// Number of vectors whose elements are added in f32 before the sum continues in f64.
+const F32_SUM_VECTORS: usize = F32_SUM_ELEMENTS / LANES;
+
 /// Returns the elements behind the last whole vector with `neutral` behind them.
 #[inline(always)]
 fn padded(rest: &[f32], neutral: f32) -> [f32; LANES] {
@@ -19,6 +22,14 @@ fn padded(rest: &[f32], neutral: f32) -> [f32; LANES] {
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if (b > a) | b.is_nan() { b } else { a }
+}
+
+/// Returns the largest of sixteen lanes, by pairs, because comparisons one by one would wait for each other.
+#[inline(always)]
+fn largest_lane(lanes: [f32; LANES]) -> f32 {
+    let lanes: [f32; 8] = core::array::from_fn(|l| larger(lanes[l], lanes[l + 8]));
+    let lanes: [f32; 4] = core::array::from_fn(|l| larger(lanes[l], lanes[l + 4]));
+    larger(larger(lanes[0], lanes[2]), larger(lanes[1], lanes[3]))
 }
 
 /// Replaces sixteen scores by their exponentials below the maximum, or with `LOG` by their distances from it. Adds the
@@ -37,26 +48,26 @@ fn exponentials<const LOG: bool>(x: &mut [f32; LANES], max: f32, totals: &mut [f
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
 fn weigh<const LOG: bool>(row: &mut [f32]) {
-    let (vectors, rest) = row.as_chunks::<LANES>();
-    let mut lanes = padded(rest, f32::NEG_INFINITY);
-    for x in vectors {
+    let (vectors, rest) = row.as_chunks_mut::<LANES>();
+    let mut tail = padded(rest, f32::NEG_INFINITY);
+    let mut lanes = tail;
+    for x in &*vectors {
         for (max, &x) in lanes.iter_mut().zip(x) {
             *max = larger(*max, x);
         }
     }
-    let max = lanes.into_iter().fold(f32::NEG_INFINITY, larger);
-    let mut sum = 0f64;
-    for block in row.chunks_mut(F32_SUM_ELEMENTS) {
+    let (max, mut sum) = (largest_lane(lanes), 0f64);
+    for block in vectors.chunks_mut(F32_SUM_VECTORS) {
         let mut totals = [0f32; LANES];
-        let (vectors, rest) = block.as_chunks_mut::<LANES>();
-        for x in vectors {
+        for x in block {
             exponentials::<LOG>(x, max, &mut totals);
         }
-        if !rest.is_empty() {
-            let mut x = padded(rest, f32::NEG_INFINITY);
-            exponentials::<LOG>(&mut x, max, &mut totals);
-            rest.copy_from_slice(&x[..rest.len()]);
-        }
+        sum += sum_lanes(totals);
+    }
+    if !rest.is_empty() {
+        let mut totals = [0f32; LANES];
+        exponentials::<LOG>(&mut tail, max, &mut totals);
+        rest.copy_from_slice(&tail[..rest.len()]);
         sum += sum_lanes(totals);
     }
     if LOG {
@@ -74,12 +85,36 @@ fn weigh<const LOG: bool>(row: &mut [f32]) {
     }
 }
 
-/// Adds the products of a result of the softmax and its gradient to totals. A result of 0 adds nothing.
+/// Returns the sum of the products of results and their gradients.
 #[inline(always)]
-fn add_products(y: &[f32; LANES], dy: &[f32; LANES], totals: &mut [f32; LANES]) {
-    for ((&y, &dy), total) in y.iter().zip(dy).zip(totals) {
-        *total += if y == 0.0 { 0.0 } else { y * dy };
+fn sum_products(y: &[[f32; LANES]], dy: &[[f32; LANES]]) -> f64 {
+    let mut sum = 0f64;
+    for (y, dy) in y.chunks(F32_SUM_VECTORS).zip(dy.chunks(F32_SUM_VECTORS)) {
+        let mut totals = [0f32; LANES];
+        for (y, dy) in y.iter().zip(dy) {
+            for ((&y, &dy), total) in y.iter().zip(dy).zip(&mut totals) {
+                *total += y * dy;
+            }
+        }
+        sum += sum_lanes(totals);
     }
+    sum
+}
+
+/// Returns the sum of gradients.
+#[inline(always)]
+fn sum_gradients(dy: &[[f32; LANES]]) -> f64 {
+    let mut sum = 0f64;
+    for dy in dy.chunks(F32_SUM_VECTORS) {
+        let mut totals = [0f32; LANES];
+        for dy in dy {
+            for (total, &dy) in totals.iter_mut().zip(dy) {
+                *total += dy;
+            }
+        }
+        sum += sum_lanes(totals);
+    }
+    sum
 }
 
 kernels! {
@@ -95,15 +130,14 @@ kernels! {
 
     /// Replaces the gradients of a row's weights y by those of its scores.
     fn softmax_vjp[](y: &[f32], dy: &mut [f32]) {
-        let mut sum = 0f64;
-        for (y, dy) in y.chunks(F32_SUM_ELEMENTS).zip(dy.chunks(F32_SUM_ELEMENTS)) {
-            let mut totals = [0f32; LANES];
-            let ((y, y_rest), (dy, dy_rest)) = (y.as_chunks(), dy.as_chunks());
-            for (y, dy) in y.iter().zip(dy) {
-                add_products(y, dy, &mut totals);
-            }
-            add_products(&padded(y_rest, 0.0), &padded(dy_rest, 0.0), &mut totals);
-            sum += sum_lanes(totals);
+        // In a loop of its own, because a sum with a choice in it is not vectorised.
+        for (&y, dy) in y.iter().zip(&mut *dy) {
+            *dy = if y == 0.0 { 0.0 } else { *dy };
+        }
+        let ((vectors, rest), (dy_vectors, dy_rest)) = (y.as_chunks(), dy.as_chunks());
+        let mut sum = sum_products(vectors, dy_vectors);
+        if !rest.is_empty() {
+            sum += sum_products(&[padded(rest, 0.0)], &[padded(dy_rest, 0.0)]);
         }
         #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
         let sum = sum as f32;
@@ -114,16 +148,10 @@ kernels! {
 
     /// Replaces the gradients of the logarithms y of a row's weights by those of its scores.
     fn log_softmax_vjp[](y: &[f32], dy: &mut [f32]) {
-        let mut sum = 0f64;
-        for dy in dy.chunks(F32_SUM_ELEMENTS) {
-            let (vectors, rest) = dy.as_chunks::<LANES>();
-            let mut totals = padded(rest, 0.0);
-            for dy in vectors {
-                for (total, &dy) in totals.iter_mut().zip(dy) {
-                    *total += dy;
-                }
-            }
-            sum += sum_lanes(totals);
+        let (vectors, rest) = dy.as_chunks();
+        let mut sum = sum_gradients(vectors);
+        if !rest.is_empty() {
+            sum += sum_gradients(&[padded(rest, 0.0)]);
         }
         #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
         let sum = sum as f32;
