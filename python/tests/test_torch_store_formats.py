@@ -377,6 +377,17 @@ def test_reports_and_traces_name_the_format(tmp_path):
     assert report.weights == [] and "site (e5m2) " in str(report) and "activation (e4m3) " in str(report)
     lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert "grad=e5m2" in lines[0]["method"] and {site["format"] for line in lines for site in line["sites"]} == {"e5m2"}
+    # A replay by the same method decides the same, and by another one counts in its format.
+    names = [site["name"] for site in lines[0]["sites"]]
+    same, half, four = (gradscale.replay(tmp_path / "trace.jsonl", method) for method in (None, "gs:interval=1", "gs:interval=1,grad=e4m3"))
+    for line, step in zip(lines, same["steps"], strict=True):
+        assert [(site["exponent"], site["next"]) for site in step["sites"]] == [(site["exponent"], site["next"]) for site in line["sites"]]
+    for index, name in enumerate(names):
+        row = gs.sites.row(gs.sites.index(name))
+        assert same["steps"][-1]["sites"][index]["flushed"] == row.flushed / row.nonzero
+        assert same["steps"][-1]["sites"][index]["subnormal"] == row.subnormal / row.nonzero
+        assert half["sites"][name]["flushed_worst"] == 0.0
+    assert max(site["subnormal"] for site in four["sites"].values()) > max(site["subnormal"] for site in half["sites"].values())
     plain = attach(network("mlp")).report()
     assert "(" not in str(plain).splitlines()[1]
 

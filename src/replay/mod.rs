@@ -12,7 +12,7 @@ mod rules;
 mod shift;
 
 pub use player::{Played, PlayedSite, Player, Summary, Total};
-pub use shift::shift;
+pub use shift::{shift, shift_in};
 
 use crate::{Operands, Scaling};
 use gradscale_core::{
@@ -20,6 +20,7 @@ use gradscale_core::{
     model::terms::Terms,
     solve::Operand,
     stats::{Convention, Detail, Stats, WORDS},
+    store_format::StoreFormat,
 };
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
@@ -66,6 +67,9 @@ pub struct Seen {
     pub next: i32,
     /// Statistics row as the words that devices write, without zeros at the end.
     pub words: Vec<u32>,
+    /// Name of the format of the site's stores, if it is not FP16, by whose thresholds the row counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
     /// Operands from which the paper's rules decide. Older traces do not have them.
     #[serde(default)]
     pub operands: Option<Decides>,
@@ -194,7 +198,10 @@ impl Seen {
     #[must_use]
     pub fn from_row(name: &str, row: &Stats, next: i32, operands: Option<&Operands>) -> Self {
         let operands = operands.map(Decides::from_operands);
-        Self { name: name.to_owned(), exponent: row.exponent(), next, words: words(row), operands }
+        let named = |format: &StoreFormat| format.convention() == row.convention();
+        let format = StoreFormat::ALL.into_iter().find(named).unwrap_or_default();
+        let format = (format != StoreFormat::Fp16).then(|| format.name().to_owned());
+        Self { name: name.to_owned(), exponent: row.exponent(), next, words: words(row), format, operands }
     }
 
     /// Returns true for a site of weight gradients, which exists only if a method stores them in half.
@@ -208,9 +215,12 @@ impl Seen {
     /// Returns the statistics row of the record.
     ///
     /// # Errors
-    /// Words that are not a row.
+    /// Words that are not a row, or an unknown format.
     pub fn row(&self) -> Result<Stats, String> {
-        row(&self.words, self.exponent)
+        let row = row(&self.words, self.exponent)?;
+        let Some(name) = &self.format else { return Ok(row) };
+        let format = StoreFormat::ALL.into_iter().find(|format| format.name() == name);
+        format.map(|format| row.counted_in(format)).ok_or_else(|| format!("{name} is not a format of stores"))
     }
 }
 

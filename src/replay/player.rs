@@ -3,7 +3,7 @@
 use super::{
     Seen, Step,
     rules::{Exponents, verdict},
-    shift::shift,
+    shift::shift_in,
 };
 use crate::{Preset, Scaling};
 use gradscale_core::{
@@ -12,6 +12,7 @@ use gradscale_core::{
     site::{Calls, Site},
     stats::{Counts, Stats},
     step_outcome::{FirstNonFinite, NonFiniteKind, find_first_non_finite, may_repeat, site_outcome},
+    store_format::StoreFormat,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -156,14 +157,23 @@ impl Player {
         Ok(vec![Played { iteration: step.iteration, skipped: false, repeated: true, sites }])
     }
 
+    /// Returns the format of gradients in the replayed method.
+    const fn format(&self) -> StoreFormat {
+        match &self.scaling {
+            Scaling::Loss(_) => StoreFormat::Fp16,
+            Scaling::Gradient(gradient) => gradient.formats.gradient,
+        }
+    }
+
     /// Computes the statistics rows of a step at the replayed exponents.
     fn rows(&mut self, step: &Step) -> Result<Vec<Stats>, String> {
         let (mut rows, mut exponents) = (Vec::new(), Exponents::new());
         for seen in &step.sites {
-            let row = seen.row()?;
+            // The values of a store, as the replayed method would count them at the same exponent.
+            let row = shift_in(&seen.row()?, seen.exponent, self.format());
             let alpha = self.exponent(seen, &row, &exponents).map_err(|cause| format!("{}: {cause}", seen.name))?;
             exponents.insert(seen.name.clone(), alpha);
-            rows.push(shift(&row, alpha));
+            rows.push(shift_in(&row, alpha, self.format()));
         }
         Ok(rows)
     }
@@ -185,7 +195,7 @@ impl Player {
             Scaling::Gradient(gradient) => *gradient,
         };
         if !self.sites.contains_key(&seen.name) {
-            let site = Site::new(gradient.site).map_err(|error| error.to_string())?;
+            let site = Site::new(gradient.site_in(self.format())).map_err(|error| error.to_string())?;
             self.sites.insert(seen.name.clone(), site);
         }
         let site = self.sites.get_mut(&seen.name).ok_or("a site vanished")?;

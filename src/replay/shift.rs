@@ -2,28 +2,37 @@
 
 use gradscale_core::{
     scale::Factor,
-    stats::{BINS, Convention, Counts, Detail, Moments, Stats},
+    stats::{BINS, Counts, Detail, Moments, Stats},
+    store_format::StoreFormat,
 };
 use std::f64::consts::LN_2;
 
-/// Computes the statistics row of the same values at the exponent `to`. Counts of flushed values are exact within the
-/// range of the histogram; overflows and subnormals are counted by whole bins.
+/// Computes the statistics row of the same values at the exponent `to`, as FP16 would store them: see [`shift_in`].
 #[must_use]
 pub fn shift(row: &Stats, to: i32) -> Stats {
-    let by = to.saturating_sub(row.exponent());
-    let Some(bins) = row.bins().filter(|_| by != 0) else { return *row };
+    shift_in(row, to, StoreFormat::Fp16)
+}
+
+/// Computes the statistics row of the same values at the exponent `to` in a format, whatever format they had. Counts of
+/// flushed values are exact within the range of the histogram; overflows and subnormals are counted by whole bins.
+#[must_use]
+pub fn shift_in(row: &Stats, to: i32, format: StoreFormat) -> Stats {
+    let (by, convention) = (to.saturating_sub(row.exponent()), format.convention());
+    let Some(bins) = row.bins().filter(|_| by != 0 || row.convention() != convention) else { return *row };
     let amax = Factor::between(row.exponent(), to).apply(row.counts().amax);
-    let convention = Convention::FP16;
+    let least_normal = format.format().min_exponent();
+    // A part of this bin is too large, and all of those above.
+    let overflow_bin = (convention.nearest_overflow() >> 23).cast_signed() - 126;
     let count = |within: &dyn Fn(i32) -> bool| -> u64 {
         // Bin `key` holds magnitudes up to 2^(key − 127), shifted by the difference of the exponents.
         let all = bins.iter().zip(-127i32..);
         all.filter(|(_, c)| within(c.saturating_add(by))).map(|(&bin, _)| u64::from(bin)).sum()
     };
     let flushed = count(&|c| c <= convention.last_flushed());
-    let subnormal = count(&|c| c > convention.last_flushed() && c <= -14);
-    // The largest value determines exactly if there is an overflow, because 65520 is inside its bin.
+    let subnormal = count(&|c| c > convention.last_flushed() && c <= least_normal);
+    // The largest value determines exactly if there is an overflow, because the threshold is inside its bin.
     let overflows = amax >= f32::from_bits(convention.nearest_overflow());
-    let overflowed = if overflows { count(&|c| c > 16).max(1) } else { 0 };
+    let overflowed = if overflows { count(&|c| c > overflow_bin).max(1) } else { 0 };
     let counts = Counts { flushed, overflowed, subnormal, amax, exponent: to, ..*row.counts() };
     let mut moved = [0u32; BINS];
     for (key, &bin) in (0i32..).zip(bins) {
@@ -56,23 +65,32 @@ mod tests {
     #[test]
     fn a_shifted_row_is_the_row_of_shifted_values() {
         let values: Vec<f32> = (0..4000i32).map(|i| (i % 61 - 30) as f32 * 2f32.powi(i % 33 - 25)).collect();
-        let row = |to: i32| {
-            let mut row = Stats::new(Convention::FP16, to, Detail::Moments);
+        let row = |to: i32, format: StoreFormat| {
+            let mut row = Stats::new(format.convention(), to, Detail::Moments);
             let factor = Factor::between(0, to);
             row.observe(&values.iter().map(|&value| factor.apply(value)).collect::<Vec<_>>());
             row
         };
-        for to in [-30, -7, -1, 0, 1, 5, 20] {
-            let (got, want) = (shift(&row(0), to), row(to));
-            assert_eq!(got.bins(), want.bins(), "{to}");
-            assert_eq!((got.exponent(), got.counts().amax), (to, want.counts().amax));
-            assert_eq!(got.counts().flushed, want.counts().flushed, "{to}");
-            assert_eq!(got.counts().overflowed > 0, want.counts().overflowed > 0, "{to}");
-            assert_eq!(got.headroom_above(), want.headroom_above());
-            let sums = |row: &Stats| row.moments().map(|m| [m.sum, m.sum_sq, m.sum_ln, m.sum_ln_sq]).expect("sums");
-            for (got, want) in sums(&got).into_iter().zip(sums(&want)) {
-                assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{to}: {got} {want}");
+        for (from, format) in
+            StoreFormat::ALL.into_iter().flat_map(|from| StoreFormat::ALL.map(|format| (from, format)))
+        {
+            for to in [-30, -7, -1, 0, 1, 5, 20] {
+                let (got, want) = (shift_in(&row(0, from), to, format), row(to, format));
+                assert_eq!((got.convention(), got.bins()), (want.convention(), want.bins()), "{to}");
+                assert_eq!((got.exponent(), got.counts().amax), (to, want.counts().amax));
+                assert_eq!(got.counts().flushed, want.counts().flushed, "{to}");
+                // A bin holds the values up to a power of two, and rounding moves thresholds within it.
+                let subnormal = got.counts().subnormal.abs_diff(want.counts().subnormal);
+                assert!(subnormal <= want.counts().count / 10, "{format} at {to}: {subnormal}");
+                assert_eq!(got.counts().overflowed > 0, want.counts().overflowed > 0, "{to}");
+                assert!(got.counts().overflowed <= want.counts().overflowed, "{to}");
+                assert_eq!(got.headroom_above(), want.headroom_above());
+                let sums = |row: &Stats| row.moments().map(|m| [m.sum, m.sum_sq, m.sum_ln, m.sum_ln_sq]).expect("sums");
+                for (got, want) in sums(&got).into_iter().zip(sums(&want)) {
+                    assert!((got - want).abs() <= 1e-5 * want.abs().max(1.0), "{to}: {got} {want}");
+                }
             }
         }
+        assert_eq!(shift(&row(0, StoreFormat::E4m3), 5), shift_in(&row(0, StoreFormat::Fp16), 5, StoreFormat::Fp16));
     }
 }
