@@ -52,8 +52,8 @@ enum gs_status
   GS_ERROR_CORRUPTED = 5,
   // A number is not a value of its enum.
   GS_ERROR_ENUM = 6,
-  // The bit patterns of the format do not have the width of the function, or the format is as wide as f32 and has no
-  // statistics.
+  // The bit patterns of the format do not have the width of the function, the row has another format than its site, or no
+  // site has that format.
   GS_ERROR_FORMAT = 7,
   // Stochastic rounding without random numbers.
   GS_ERROR_RANDOM = 8,
@@ -495,8 +495,8 @@ typedef struct gs_site_config {
   // Outlier limit: batches more than this number of exponents above the whole history are skipped. 8 to 100, or 0
   // for no limit. Needs GS_HISTORY_RING.
   int32_t outliers;
-  // Reserved for later versions; must be 0.
-  uint32_t reserved;
+  // Format of the store, a gs_format: GS_FP16, GS_E5M2 or GS_E4M3. The site's rows must have it, too.
+  uint32_t format;
 } gs_site_config;
 
 // Site: initialised by gs_site_init, and then changed by functions of this library only. It may be copied and stored
@@ -649,6 +649,15 @@ gs_status gs_row_flushed_at(const struct gs_row *row, int32_t exponent_delta, do
 // of 2. Returns GS_ERROR_DETAIL without a histogram.
 gs_status gs_row_lost_at(const struct gs_row *row, int32_t exponent_delta, double *share);
 
+// Stores a gradient in eight bits, otherwise like gs_row_store_fp16: rounds each value once to the row's format and writes
+// its bit pattern. The row's format must be one of the 8-bit formats; a saturating one writes its largest number where a
+// value overflows, and counts the overflow all the same.
+gs_status gs_row_store8(struct gs_row *row,
+                        const float *v,
+                        int32_t from_exponent,
+                        uint8_t *y,
+                        size_t count);
+
 // Stores a gradient: multiplies count values at from_exponent by 2^(row.exponent - from_exponent), adds them to the
 // row, rounds each once to FP16, nearest even, and writes it. The row's format must be GS_FP16.
 gs_status gs_row_store_fp16(struct gs_row *row, const float *v, int32_t from_exponent, uint16_t *y, size_t count);
@@ -657,8 +666,15 @@ gs_status gs_row_store_fp16(struct gs_row *row, const float *v, int32_t from_exp
 // thousand flushed.
 gs_status gs_site_config_init(struct gs_site_config *config);
 
+// Fills config with the default settings for stores in a format: GS_FP16, GS_E5M2 or GS_E4M3. The window is that of the
+// format, so do not change config->format alone.
+gs_status gs_site_config_init_format(struct gs_site_config *config, uint32_t format);
+
 // Initialises a site without an exponent. config may be NULL for the default settings.
 gs_status gs_site_init(struct gs_site *site, const struct gs_site_config *config);
+
+// Returns the format of the site's stores in format, a gs_format.
+gs_status gs_site_format(const struct gs_site *site, uint32_t *format);
 
 // Returns the instructions for the coming step in request.
 gs_status gs_site_request(const struct gs_site *site, struct gs_request *request);

@@ -47,6 +47,10 @@ public:
     void store(const float *v, std::int32_t from_exponent, std::uint16_t *y, std::size_t count) {
         check(gs_row_store_fp16(&row_, v, from_exponent, y, count));
     }
+    /// Stores bit patterns of the row's format, which is one of eight bits.
+    void store(const float *v, std::int32_t from_exponent, std::uint8_t *y, std::size_t count) {
+        check(gs_row_store8(&row_, v, from_exponent, y, count));
+    }
     gs_counts counts() const {
         gs_counts counts;
         check(gs_row_counts(&row_, &counts));
@@ -69,11 +73,17 @@ class site {
 public:
     site() { check(gs_site_init(&site_, nullptr)); }
     explicit site(const gs_site_config &config) { check(gs_site_init(&site_, &config)); }
-    /// Returns the default settings, of which single ones can be changed.
-    static gs_site_config default_config() {
+    /// Returns the default settings for a format of stores, of which single ones can be changed.
+    static gs_site_config default_config(std::uint32_t format = GS_FP16) {
         gs_site_config config;
-        check(gs_site_config_init(&config));
+        check(gs_site_config_init_format(&config, format));
         return config;
+    }
+    /// Returns the format of the site's stores, a gs_format.
+    std::uint32_t format() const {
+        std::uint32_t format;
+        check(gs_site_format(&site_, &format));
+        return format;
     }
     gs_request request() const {
         gs_request request;
@@ -134,19 +144,11 @@ public:
 
     /// Stores a gradient at the next site: `count` values at `from_exponent` become halves in `y`. Returns their exponent.
     std::int32_t store(const float *v, std::int32_t from_exponent, std::uint16_t *y, std::size_t count) {
-        if (ended_ || rows_.size() == sites_.size()) throw std::logic_error("a step can store at each site only once");
-        site &at = sites_[rows_.size()];
-        const gs_request request = at.request();
-        std::int32_t exponent = request.exponent;
-        if (request.decides_in_step) {
-            row look(from_exponent, request.detail);
-            look.observe(v, count);
-            exponent = at.decide(look, from_exponent);
-        }
-        row stored(exponent, request.detail);
-        stored.store(v, from_exponent, y, count);
-        rows_.push_back(stored.get());
-        return exponent;
+        return store_as(v, from_exponent, y, count);
+    }
+    /// Stores a gradient at the next site, whose format is one of eight bits: `y` receives its bit patterns.
+    std::int32_t store(const float *v, std::int32_t from_exponent, std::uint8_t *y, std::size_t count) {
+        return store_as(v, from_exponent, y, count);
     }
 
     /// Ends the step, or this attempt at it. After GS_NEXT_REPEAT, store the same batch again.
@@ -165,6 +167,23 @@ public:
     }
 
 private:
+    template <class Pattern>
+    std::int32_t store_as(const float *v, std::int32_t from_exponent, Pattern *y, std::size_t count) {
+        if (ended_ || rows_.size() == sites_.size()) throw std::logic_error("a step can store at each site only once");
+        site &at = sites_[rows_.size()];
+        const gs_request request = at.request();
+        std::int32_t exponent = request.exponent;
+        if (request.decides_in_step) {
+            row look(from_exponent, request.detail, at.format());
+            look.observe(v, count);
+            exponent = at.decide(look, from_exponent);
+        }
+        row stored(exponent, request.detail, at.format());
+        stored.store(v, from_exponent, y, count);
+        rows_.push_back(stored.get());
+        return exponent;
+    }
+
     std::vector<site> &sites_;
     std::vector<site> before_;
     std::vector<gs_row> rows_;

@@ -8,7 +8,7 @@ use crate::{
     },
 };
 use gradscale_core::{
-    cast::{Round, f16_slice_from_f32},
+    cast::{Round, encode_slice, f16_slice_from_f32},
     format::Format,
     scale::Factor,
     stats::{Convention, Counts, Detail, FlushRule, Stats},
@@ -209,6 +209,50 @@ pub unsafe extern "C" fn gs_row_lost_at(row: *const gs_row, exponent_delta: i32,
     })
 }
 
+/// Stores a gradient in eight bits, otherwise like gs_row_store_fp16: rounds each value once to the row's format and writes
+/// its bit pattern. The row's format must be one of the 8-bit formats; a saturating one writes its largest number where a
+/// value overflows, and counts the overflow all the same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_row_store8(
+    row: *mut gs_row, v: *const f32, from_exponent: i32, y: *mut u8, count: usize,
+) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let (old, v, y) = unsafe {
+            let v = slice(v, count)?;
+            (read(row)?, v, slice_apart(y, count, v)?)
+        };
+        let format = format(old.format)?;
+        if format.width() != 8 {
+            return Err(GS_ERROR_FORMAT);
+        }
+        let stats = store(old.open()?, v, from_exponent, y, |scaled, y| {
+            Ok(encode_slice(format, scaled, y, Round::NearestEven).map(|_| ())?)
+        })?;
+        // SAFETY: promised by the caller.
+        unsafe { write(row, old.with(&stats)) }
+    })
+}
+
+/// Scales values to the exponent of a row in blocks, adds each block to the row, and passes it on to be encoded. Returns
+/// the new row.
+fn store<W>(
+    mut stats: Stats, v: &[f32], from_exponent: i32, y: &mut [W],
+    mut encode: impl FnMut(&[f32], &mut [W]) -> Result<(), gs_status>,
+) -> Result<Stats, gs_status> {
+    let factor = Factor::between(from_exponent, stats.exponent());
+    let mut scaled = [0.0; BLOCK];
+    for (v, y) in v.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
+        let Some(scaled) = scaled.get_mut(..v.len()) else { continue };
+        for (scaled, &v) in scaled.iter_mut().zip(v) {
+            *scaled = factor.apply(v);
+        }
+        stats.observe(scaled);
+        encode(scaled, y)?;
+    }
+    Ok(stats)
+}
+
 /// Number of elements that are scaled at a time. Their floats are 1 KiB, which fits the stack of a microcontroller.
 const BLOCK: usize = 256;
 
@@ -224,25 +268,19 @@ pub unsafe extern "C" fn gs_row_store_fp16(
             let v = slice(v, count)?;
             (read(row)?, v, slice_apart(y, count, v)?)
         };
-        let mut stats = old.open()?;
+        let stats = old.open()?;
         if stats.convention().format() != Format::FP16 {
             return Err(GS_ERROR_FORMAT);
         }
-        let factor = Factor::between(from_exponent, stats.exponent());
-        // Small enough for a microcontroller's stack.
-        let mut scaled = [0.0; BLOCK];
         let mut halves = [f16::ZERO; BLOCK];
-        for (v, y) in v.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
-            let (Some(scaled), Some(halves)) = (scaled.get_mut(..v.len()), halves.get_mut(..v.len())) else { continue };
-            for (scaled, &v) in scaled.iter_mut().zip(v) {
-                *scaled = factor.apply(v);
-            }
-            stats.observe(scaled);
+        let stats = store(stats, v, from_exponent, y, |scaled, y| {
+            let Some(halves) = halves.get_mut(..scaled.len()) else { return Ok(()) };
             f16_slice_from_f32(scaled, halves, Round::NearestEven)?;
             for (y, half) in y.iter_mut().zip(halves) {
                 *y = half.to_bits();
             }
-        }
+            Ok(())
+        })?;
         // SAFETY: promised by the caller.
         unsafe { write(row, old.with(&stats)) }
     })

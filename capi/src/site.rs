@@ -4,13 +4,19 @@ use crate::{
     memory::{Plain, Tag, open, read, seal, write},
     row::{gs_row, row_at},
     status::{
-        answer,
-        gs_status::{self, GS_ERROR_CORRUPTED, GS_ERROR_DETAIL, GS_ERROR_ENUM, GS_ERROR_NO_DECISION, GS_ERROR_VERSION},
+        answer, gs_format,
+        gs_status::{
+            self, GS_ERROR_CORRUPTED, GS_ERROR_DETAIL, GS_ERROR_ENUM, GS_ERROR_FORMAT, GS_ERROR_NO_DECISION,
+            GS_ERROR_VERSION,
+        },
+        store_format,
     },
 };
 use gradscale_core::{
     site::{Calls, Memory, Site, SiteConfig, SiteOutcome, Trigger, WORDS},
     solve::{Choice, LimitedBy, NoDecision},
+    stats::Stats,
+    store_format::StoreFormat,
 };
 
 /// Number of 64-bit words of a gs_site.
@@ -62,8 +68,8 @@ pub struct gs_site_config {
     /// Outlier limit: batches more than this number of exponents above the whole history are skipped. 8 to 100, or 0
     /// for no limit. Needs GS_HISTORY_RING.
     pub outliers: i32,
-    /// Reserved for later versions; must be 0.
-    pub reserved: u32,
+    /// Format of the store, a gs_format: GS_FP16, GS_E5M2 or GS_E4M3. The site's rows must have it, too.
+    pub format: u32,
 }
 
 // SAFETY: numbers.
@@ -177,6 +183,11 @@ impl gs_site {
     }
 }
 
+/// Returns an error unless a row is one of the site's format: counts of another format say nothing about its stores.
+pub(crate) fn expect_format(site: &Site, row: &Stats) -> Result<(), gs_status> {
+    if row.convention().format() == site.config().format.format() { Ok(()) } else { Err(GS_ERROR_FORMAT) }
+}
+
 /// # Safety
 /// As for [`read`] and [`write`].
 unsafe fn change(site: *mut gs_site, by: impl FnOnce(&mut Site) -> Result<(), gs_status>) -> Result<(), gs_status> {
@@ -191,7 +202,18 @@ unsafe fn change(site: *mut gs_site, by: impl FnOnce(&mut Site) -> Result<(), gs
 /// thousand flushed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gs_site_config_init(config: *mut gs_site_config) -> gs_status {
-    let usual = SiteConfig::exact();
+    // SAFETY: promised by the caller.
+    unsafe { gs_site_config_init_format(config, gs_format::GS_FP16 as u32) }
+}
+
+/// Fills config with the default settings for stores in a format: GS_FP16, GS_E5M2 or GS_E4M3. The window is that of the
+/// format, so do not change config->format alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_site_config_init_format(config: *mut gs_site_config, format: u32) -> gs_status {
+    let usual = match store_format(format) {
+        Ok(format) => SiteConfig::exact().with_format(format),
+        Err(status) => return status,
+    };
     let new = gs_site_config {
         size: SIZE,
         interval: usual.interval,
@@ -201,7 +223,7 @@ pub unsafe extern "C" fn gs_site_config_init(config: *mut gs_site_config) -> gs_
         window: usual.exact.window(),
         headroom: usual.exact.headroom(),
         outliers: 0,
-        reserved: 0,
+        format,
     };
     // SAFETY: promised by the caller.
     answer(|| unsafe { write(config, new) })
@@ -218,7 +240,7 @@ pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site
         // SAFETY: promised by the caller.
         let config = match unsafe { crate::casts::read_if(config)? } {
             None => usual,
-            Some(given) if given.size != SIZE || given.reserved != 0 => return Err(GS_ERROR_VERSION),
+            Some(given) if given.size != SIZE => return Err(GS_ERROR_VERSION),
             Some(given) => SiteConfig {
                 interval: given.interval,
                 calls: match given.calls {
@@ -232,6 +254,7 @@ pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site
                     n if n == gs_history::GS_HISTORY_RING as u32 => Memory::Ring,
                     _ => return Err(GS_ERROR_ENUM),
                 },
+                format: store_format(given.format)?,
                 outliers: (given.outliers != 0).then_some(given.outliers),
                 exact: usual.exact.with_gamma(given.gamma)?.with_window(given.window)?.with_headroom(given.headroom)?,
                 ..usual
@@ -239,6 +262,22 @@ pub unsafe extern "C" fn gs_site_init(site: *mut gs_site, config: *const gs_site
         };
         // SAFETY: promised by the caller.
         unsafe { write(site, gs_site::from_site(&Site::new(config)?)) }
+    })
+}
+
+/// Returns the format of the site's stores in format, a gs_format.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gs_site_format(site: *const gs_site, format: *mut u32) -> gs_status {
+    answer(|| {
+        // SAFETY: promised by the caller.
+        let site = unsafe { read(site)? }.open()?;
+        let number = match site.config().format {
+            StoreFormat::Fp16 => gs_format::GS_FP16,
+            StoreFormat::E5m2 => gs_format::GS_E5M2,
+            StoreFormat::E4m3 => gs_format::GS_E4M3,
+        };
+        // SAFETY: promised by the caller.
+        unsafe { write(format, number as u32) }
     })
 }
 
@@ -272,6 +311,7 @@ pub unsafe extern "C" fn gs_site_decide(
         let row = unsafe { row_at(row)? };
         // SAFETY: promised by the caller.
         let mut inside = unsafe { read(site)? }.open()?;
+        expect_format(&inside, &row)?;
         let verdict = inside.exact(&row);
         if verdict == Err(NoDecision::Detail) {
             return Err(GS_ERROR_DETAIL);
@@ -301,6 +341,7 @@ pub unsafe extern "C" fn gs_site_finish(site: *mut gs_site, row: *const gs_row, 
         unsafe {
             let row = row_at(row)?;
             change(site, |site| {
+                expect_format(site, &row)?;
                 site.finish(&row, end);
                 Ok(())
             })

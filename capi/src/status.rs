@@ -8,6 +8,7 @@ use gradscale_core::{
     site::WordsError,
     solve::ConfigError,
     stats::{FormatTooWide, MergeError, RowError},
+    store_format::StoreFormat,
 };
 
 /// Status that every function returns. gs_status_string has a sentence for each.
@@ -28,8 +29,8 @@ pub enum gs_status {
     GS_ERROR_CORRUPTED = 5,
     /// A number is not a value of its enum.
     GS_ERROR_ENUM = 6,
-    /// The bit patterns of the format do not have the width of the function, or the format is as wide as f32 and has no
-    /// statistics.
+    /// The bit patterns of the format do not have the width of the function, the row has another format than its site, or no
+    /// site has that format.
     GS_ERROR_FORMAT = 7,
     /// Stochastic rounding without random numbers.
     GS_ERROR_RANDOM = 8,
@@ -113,7 +114,7 @@ impl gs_status {
             GS_ERROR_VERSION => c"a structure is not initialised, or was by another version of this library; call its init function first",
             GS_ERROR_CORRUPTED => c"a structure was overwritten after it was initialised; only functions of this library may write it",
             GS_ERROR_ENUM => c"a number is not a value of its enum",
-            GS_ERROR_FORMAT => c"the format does not fit: its patterns are not as wide as the elements, or it has the exponents of f32 and needs no scale",
+            GS_ERROR_FORMAT => c"the format does not fit: its patterns are not as wide as the elements, or the row has another format than its site, or no site has that format",
             GS_ERROR_RANDOM => c"stochastic rounding needs random numbers, one for each element; pass an array of them",
             GS_ERROR_ROW => c"the words of a row contradict each other; pass a row as a store or gs_row_init wrote it",
             GS_ERROR_MERGE => c"rows with different formats, flush rules, exponents or details cannot be merged",
@@ -237,6 +238,13 @@ pub enum gs_format {
     GS_E5M2_SATURATING = 4,
     /// E4M3 whose casts saturate: too large becomes the largest finite number.
     GS_E4M3_SATURATING = 5,
+}
+
+/// Converts a number from C to a format of stores: FP16, E5M2 or E4M3.
+pub(crate) fn store_format(number: u32) -> Result<StoreFormat, gs_status> {
+    let wanted = format(number)?;
+    let is_wanted = |store: &StoreFormat| store.format() == wanted;
+    StoreFormat::ALL.into_iter().find(is_wanted).ok_or(GS_ERROR_FORMAT)
 }
 
 /// Converts a number from C to a format.

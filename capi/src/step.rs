@@ -3,7 +3,7 @@
 use crate::{
     memory::{Plain, checked, slice, slice_apart, write},
     row::gs_row,
-    site::gs_site,
+    site::{expect_format, gs_site},
     status::{answer, gs_status},
 };
 use gradscale_core::{
@@ -72,7 +72,8 @@ pub unsafe extern "C" fn gs_step_end(
         let opened = || sites.iter().zip(rows).map(open);
         let mut blame: Option<FirstNonFinite> = None;
         for (at, pair) in opened().enumerate() {
-            let (_, row) = pair?;
+            let (site, row) = pair?;
+            expect_format(&site, &row)?;
             if blame.is_none() {
                 blame = step_outcome::find_first_non_finite([row.counts()])
                     .map(|blame| FirstNonFinite { site: at, ..blame });

@@ -57,6 +57,7 @@ static void all(gs_site *site, gs_row *row, gs_loss_scale *scale) {
     gs_row_lost_at(row, INT32_MAX, &share);
     gs_row_merge(row, row);
     gs_row_store_fp16(row, v, INT32_MIN, y, 3);
+    gs_row_store8(row, v, INT32_MIN, (uint8_t *)y, 3);
     gs_row_observe(row, v, 2);
     gs_loss_scale_update(scale, 0, v[next() % 3], INT32_MAX);
     gs_loss_scale_update(scale, 1, v[next() % 3], INT32_MIN);
@@ -135,6 +136,31 @@ int main(int argc, char **argv) {
     WITH(window, 31, GS_ERROR_WINDOW);
     WITH(headroom, 1, GS_ERROR_HEADROOM);
     WITH(outliers, 7, GS_ERROR_OUTLIERS);
+    WITH(format, 6, GS_ERROR_ENUM);
+    WITH(format, GS_BF16, GS_ERROR_FORMAT);
+    WITH(format, GS_E4M3_SATURATING, GS_ERROR_FORMAT);
+    IS(gs_site_config_init_format(&config, 6), GS_ERROR_ENUM);
+    IS(gs_site_config_init_format(NULL, GS_E5M2), GS_ERROR_POINTER);
+
+    /* A row of another format than its site, and stores in formats of another width. */
+    gs_site site8;
+    gs_row row8;
+    IS(gs_site_config_init_format(&config, GS_E5M2), GS_OK);
+    IS(gs_site_init(&site8, &config), GS_OK);
+    IS(gs_site_decide(&site8, &row, 0, &exponent), GS_ERROR_FORMAT);
+    IS(gs_site_finish(&site8, &row, GS_SITE_STEPPED), GS_ERROR_FORMAT);
+    IS(gs_step_end(&site8, &row, 1, 0, 1, 0, &outcome), GS_ERROR_FORMAT);
+    IS(gs_row_init(&row8, GS_E5M2_SATURATING, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM), GS_OK);
+    IS(gs_row_store_fp16(&row8, x, 0, y, 4), GS_ERROR_FORMAT);
+    IS(gs_row_store8(&row, x, 0, b, 4), GS_ERROR_FORMAT);
+    IS(gs_row_store8(&row8, x, 0, NULL, 4), GS_ERROR_POINTER);
+    /* 1, a value that flushes, one that saturates and counts as an overflow, NaN. */
+    IS(gs_row_store8(&row8, x, 0, b, 4), GS_OK);
+    IS(gs_row_counts(&row8, &counts), GS_OK);
+    if (b[0] != 0x3C || b[1] != 0 || b[2] != 0x7B || (b[3] & 0x7F) <= 0x7C) return 1;
+    if (counts.flushed != 1 || counts.overflowed != 1 || counts.nan != 1) return 1;
+    IS(gs_site_finish(&site8, &row8, GS_SITE_SKIPPED), GS_OK);
+    IS(gs_site_config_init(&config), GS_OK);
     IS(gs_site_init(&site, &config), GS_OK);
     IS(gs_site_decide(&site, &row, 0, &exponent), GS_OK); /* zeros only: no decision */
     IS(gs_site_finish(&site, &row, 4), GS_ERROR_ENUM);

@@ -1,4 +1,4 @@
-/* A million random rows through store, site and loss scale: prints a hash of all bits. tests/rows.rs does the same in Rust. */
+/* A million random rows of three formats through store, site and loss scale: prints a hash of all bits. tests/rows.rs does the same in Rust. */
 #include "gradscale.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +30,14 @@ int main(int argc, char **argv) {
     dynamic.growth_interval = 20;
     must(gs_loss_scale_init_dynamic(&scale, &dynamic));
     gs_site site;
+    static const uint32_t formats[3] = {GS_FP16, GS_E5M2, GS_E4M3};
     for (long i = 0; i < count; i++) {
-        if (i % 1000 == 0) must(gs_site_init(&site, NULL));
+        const uint32_t format = formats[i / 100 % 3];
+        if (i % 100 == 0) {
+            gs_site_config config;
+            must(gs_site_config_init_format(&config, format));
+            must(gs_site_init(&site, format == GS_FP16 ? NULL : &config));
+        }
         uint64_t r = next();
         size_t n = 1 + r % 8;
         uint32_t base = 60 + (r >> 8) % 100;
@@ -47,13 +53,19 @@ int main(int argc, char **argv) {
         must(gs_site_request(&site, &request));
         int32_t exponent = request.exponent;
         if (request.decides_in_step) {
-            must(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM));
+            must(gs_row_init(&row, format, GS_FLUSH_NEAREST, 0, GS_DETAIL_HISTOGRAM));
             must(gs_row_observe(&row, v, n));
             must(gs_site_decide(&site, &row, 0, &exponent));
         }
         uint16_t y[8];
-        must(gs_row_init(&row, GS_FP16, GS_FLUSH_NEAREST, exponent, request.detail));
-        must(gs_row_store_fp16(&row, v, 0, y, n));
+        must(gs_row_init(&row, format, GS_FLUSH_NEAREST, exponent, request.detail));
+        uint8_t bytes[8];
+        if (format == GS_FP16) {
+            must(gs_row_store_fp16(&row, v, 0, y, n));
+        } else {
+            must(gs_row_store8(&row, v, 0, bytes, n));
+            for (size_t j = 0; j < n; j++) y[j] = bytes[j];
+        }
         gs_counts counts;
         must(gs_row_counts(&row, &counts));
         uint32_t lost = counts.overflowed + counts.infinite + counts.nan != 0;

@@ -1,13 +1,14 @@
-//! A million random rows through store, site and loss scale, by core only: a hash of all bits. `rows.txt` contains it,
+//! A million random rows of three formats through store, site and loss scale, by core only: a hash of all bits. `rows.txt` contains it,
 //! and `test.sh` compares it with that of `rows.c`.
 
 use gradscale_core::{
-    cast::{Round, f16_slice_from_f32},
+    cast::{Round, encode_slice, f16_slice_from_f32},
     loss_scale::{Dynamic, DynamicConfig, Feedback, LossScale},
     scale::Factor,
     scaled::Scaled,
     site::{Site, SiteConfig, SiteOutcome},
-    stats::{Convention, Detail, Stats},
+    stats::{Detail, Stats},
+    store_format::StoreFormat,
 };
 use half::f16;
 
@@ -31,8 +32,9 @@ fn hash(rows: usize) -> u64 {
         LossScale::Dynamic(Dynamic::new(DynamicConfig { interval: 20, ..DynamicConfig::default() }).expect("numbers"));
     let mut site = Site::new(SiteConfig::exact()).expect("numbers");
     for i in 0..rows {
-        if i % 1000 == 0 {
-            site = Site::new(SiteConfig::exact()).expect("numbers");
+        let format = StoreFormat::ALL[i / 100 % 3];
+        if i % 100 == 0 {
+            site = Site::new(SiteConfig::exact().with_format(format)).expect("numbers");
         }
         let r = random.next();
         let base = 60 + ((r >> 8) % 100) as u32;
@@ -47,23 +49,30 @@ fn hash(rows: usize) -> u64 {
         let request = site.request();
         let mut exponent = site.alpha().unwrap_or(0);
         if request.at_once {
-            let mut probe = Stats::new(Convention::FP16, 0, Detail::Full);
+            let mut probe = Stats::new(format.convention(), 0, Detail::Full);
             probe.observe(&v);
             exponent = site.decide(site.exact(&probe), 0).unwrap_or(0);
         }
         let factor = Factor::between(0, exponent);
         let scaled: Vec<f32> = v.iter().map(|&v| factor.apply(v)).collect();
-        let mut row = Stats::new(Convention::FP16, exponent, request.detail);
+        let mut row = Stats::new(format.convention(), exponent, request.detail);
         row.observe(&scaled);
-        let mut y = vec![f16::ZERO; v.len()];
-        f16_slice_from_f32(&scaled, &mut y, Round::NearestEven).expect("one length");
+        let y: Vec<u32> = if format == StoreFormat::Fp16 {
+            let mut halves = vec![f16::ZERO; v.len()];
+            f16_slice_from_f32(&scaled, &mut halves, Round::NearestEven).expect("one length");
+            halves.iter().map(|y| y.to_bits().into()).collect()
+        } else {
+            let mut bytes = vec![0u8; v.len()];
+            encode_slice(format.format(), &scaled, &mut bytes, Round::NearestEven).expect("one length");
+            bytes.into_iter().map(u32::from).collect()
+        };
         let counts = *row.counts();
         let lost = counts.overflowed + counts.non_finite() != 0;
         site.finish(&row, if lost { SiteOutcome::Skipped } else { SiteOutcome::Stepped });
         scale.update(&Feedback { found_inf: lost, amax: Some(Scaled::new(counts.amax, exponent)) });
         add(exponent as u32);
         row.to_words().into_iter().for_each(&mut add);
-        y.iter().for_each(|y| add(u32::from(y.to_bits())));
+        y.into_iter().for_each(&mut add);
         add(scale.exponent() as u32);
     }
     hash

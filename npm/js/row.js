@@ -83,6 +83,18 @@ export class Row {
   }
 
   /**
+   * The whole store of a gradient in eight bits, as {@link Row.store} does it: returns bit patterns of the row's format, which
+   * is an 8-bit one. A saturating format has its largest number where a value overflows; the overflow counts all the same.
+   * @param {Float32Array} v
+   * @param {number} [fromExponent]
+   */
+  store8(v, fromExponent = 0) {
+    const y = new Uint8Array(instanceOf(v, "v", Float32Array).length);
+    call("gs_row_store8", changes(this.#bytes), reads(v), integer(fromExponent, "fromExponent"), writes(y), y.length);
+    return y;
+  }
+
+  /**
    * Adds the statistics of another row: of another micro-batch, call or worker.
    * @param {Row} other
    */

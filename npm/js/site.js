@@ -1,8 +1,10 @@
 // Sites: the exponent of one gradient.
+import { FORMATS } from "./casts.js";
 import { choice, count, instanceOf, integer, options, real } from "./check.js";
 import { call, changes, reads, refused, status, writes } from "./library.js";
 import { DETAILS, Row, bytesOf as bytesOfRow } from "./row.js";
 
+const STORE_FORMATS = /** @type {const} */ (["fp16", "e5m2", "e4m3"]);
 const CALLS = /** @type {const} */ (["one", "several"]);
 const HISTORIES = /** @type {const} */ (["none", "min", "ring"]);
 const LIMITS = /** @type {const} */ (["threshold", "normal_range", "overflow", "range", "one"]);
@@ -22,6 +24,7 @@ const SITE_OUTCOMES = /** @type {const} */ (["stepped", "skipped", "skipped_down
  * @property {number} headroom Headroom above the largest value in bits: 2 to 30.
  * @property {number} outliers Batches more than this number of exponents above the history are skipped: 8 to 100, or
  *   0 for no limit.
+ * @property {(typeof STORE_FORMATS)[number]} format Format of the store, which the site's rows must have.
  */
 /**
  * Instructions of a site for the coming step.
@@ -40,6 +43,15 @@ const SITE_OUTCOMES = /** @type {const} */ (["stepped", "skipped", "skipped_down
  * @property {(typeof LIMITS)[number]} limitedBy Constraint that determined the exponent.
  * @property {(typeof TRIGGERS)[number]} trigger Event that caused the decision.
  */
+
+/**
+ * Number of a format of stores in gs_format.
+ * @param {SiteConfig["format"]} format
+ */
+const formatNumber = (format) => {
+  choice(format, "format", STORE_FORMATS);
+  return choice(format, "format", FORMATS);
+};
 
 /** Bytes of a gs_site, and of a gs_site_config. */
 const BYTES = 8 * 46;
@@ -61,12 +73,13 @@ export class Site {
   }
 
   /**
-   * Creates a site without an exponent. Missing settings are those of {@link Site.defaultConfig}.
+   * Creates a site without an exponent. Missing settings are those of {@link Site.defaultConfig} for the format.
    * @param {Partial<SiteConfig>} [config]
    */
   constructor(config = {}) {
-    const defaults = Site.defaultConfig();
-    const all = { ...defaults, ...options(config, "config", Object.keys(defaults)) };
+    const { format = "fp16" } = options(config, "config", Object.keys(Site.defaultConfig()));
+    const defaults = Site.defaultConfig(format);
+    const all = { ...defaults, ...config };
     const bytes = new Uint8Array(CONFIG);
     const view = new DataView(bytes.buffer);
     view.setUint32(0, CONFIG, true);
@@ -77,16 +90,19 @@ export class Site {
     view.setInt32(24, integer(all.window, "window"), true);
     view.setInt32(28, integer(all.headroom, "headroom"), true);
     view.setInt32(32, integer(all.outliers, "outliers"), true);
+    view.setUint32(36, formatNumber(format), true);
     call("gs_site_init", writes(this.#bytes), reads(bytes));
   }
 
   /**
-   * Default settings: FP16, every 10 steps, with the history of 16 rows, at most one value in a thousand flushed.
+   * Default settings for a format of stores: every 10 steps, with the history of 16 rows, at most one value in a thousand
+   * flushed.
+   * @param {SiteConfig["format"]} [format]
    * @returns {SiteConfig}
    */
-  static defaultConfig() {
+  static defaultConfig(format = "fp16") {
     const bytes = new Uint8Array(CONFIG);
-    call("gs_site_config_init", writes(bytes));
+    call("gs_site_config_init_format", writes(bytes), formatNumber(format));
     const view = new DataView(bytes.buffer);
     return {
       interval: view.getUint32(4, true),
@@ -96,7 +112,15 @@ export class Site {
       window: view.getInt32(24, true),
       headroom: view.getInt32(28, true),
       outliers: view.getInt32(32, true),
+      format,
     };
+  }
+
+  /** Format of the site's stores. */
+  get format() {
+    const number = new Uint32Array(1);
+    call("gs_site_format", reads(this.#bytes), writes(number));
+    return /** @type {SiteConfig["format"]} */ (FORMATS[number[0]]);
   }
 
   /**

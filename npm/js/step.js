@@ -85,19 +85,41 @@ export class Step {
    * @param {number} [fromExponent]
    */
   store(v, fromExponent = 0) {
+    const row = this.#nextRow(v, fromExponent);
+    const halves = row.store(v, fromExponent);
+    this.#rows.push(row);
+    return { halves, exponent: row.exponent };
+  }
+
+  /**
+   * Stores a gradient at the next site, whose format is one of eight bits: values at `fromExponent` become patterns of that
+   * format at the site's exponent.
+   * @param {Float32Array} v
+   * @param {number} [fromExponent]
+   */
+  store8(v, fromExponent = 0) {
+    const row = this.#nextRow(v, fromExponent);
+    const bytes = row.store8(v, fromExponent);
+    this.#rows.push(row);
+    return { bytes, exponent: row.exponent };
+  }
+
+  /**
+   * An empty row at the exponent of the next site, which decides first if it has to.
+   * @param {Float32Array} v
+   * @param {number} fromExponent
+   */
+  #nextRow(v, fromExponent) {
     const site = this.#sites[this.#rows.length];
     if (this.#ended || !site) throw new RangeError("a step can store at each site only once");
     const { decidesInStep, detail, exponent: inForce } = site.request();
     let exponent = inForce;
     if (decidesInStep) {
-      const look = new Row({ exponent: fromExponent, detail });
+      const look = new Row({ exponent: fromExponent, detail, format: site.format });
       look.observe(v);
       exponent = site.decide(look, fromExponent);
     }
-    const row = new Row({ exponent, detail });
-    const halves = row.store(v, fromExponent);
-    this.#rows.push(row);
-    return { halves, exponent };
+    return new Row({ exponent, detail, format: site.format });
   }
 
   /**

@@ -107,6 +107,20 @@ test("a gradient of 1e-12 is stored, a batch that does not fit is repeated, NaN 
   assert.notDeepEqual(gs.Site.fromBytes(before).request(), undefined);
 });
 
+test("gradients of eight bits are stored in bytes, at exponents of their format", () => {
+  const gradient = Float32Array.from({ length: 500 }, (_, i) => 1e-12 * (1 + (i % 11)));
+  for (const [format, digits] of [["e5m2", 2], ["e4m3", 3]]) {
+    const site = new gs.Site({ format });
+    assert.equal(gs.Site.fromBytes(site.toBytes()).format, format);
+    const step = new gs.Step([site]);
+    const { bytes, exponent } = step.store8(gradient);
+    gs.rescale(gs.decode(format, bytes), exponent).forEach((x, i) => {
+      assert.ok(Math.abs(x / gradient[i] - 1) <= 2 ** -(digits + 1), `${format} ${i}`);
+    });
+    assert.equal(step.end({ foundInf: false }).next, "step");
+  }
+});
+
 test("a step that is discarded leaves every site as it was", () => {
   const sites = [new gs.Site(), new gs.Site()];
   const before = sites.map((site) => site.toBytes());
@@ -174,6 +188,10 @@ test("wrong arguments are errors with a sentence", () => {
     [() => site.finish(row, "done"), "GS_ERROR_ENUM"],
     [() => gs.encode("fp16", x, { rounding: "stochastic" }), "GS_ERROR_RANDOM"],
     [() => new gs.Row({ format: "bf16" }), "GS_ERROR_FORMAT"],
+    [() => new gs.Row().store8(x), "GS_ERROR_FORMAT"],
+    [() => new gs.Site({ format: "bf16" }), "GS_ERROR_ENUM"],
+    [() => gs.Site.defaultConfig("e4m3_saturating"), "GS_ERROR_ENUM"],
+    [() => new gs.Site({ format: "e5m2" }).finish(new gs.Row(), "stepped"), "GS_ERROR_FORMAT"],
     [() => new gs.Row({ format: "e4m3" }).store(x), "GS_ERROR_FORMAT"],
     [() => full.flushedAt(0), "GS_ERROR_DETAIL"],
     [() => site.decide(full), "GS_ERROR_DETAIL"],

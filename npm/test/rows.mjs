@@ -1,4 +1,4 @@
-// A million random rows through store, site and loss scale: prints a hash of all bits, which capi/tests/rows.c prints too.
+// A million random rows of three formats through store, site and loss scale: prints a hash of all bits, which capi/tests/rows.c prints too.
 import { LossScale, Row, Site } from "./gradscale.mjs";
 
 const rows = Number(process.argv[2] ?? 1_000_000);
@@ -25,9 +25,11 @@ function add(word) {
 }
 
 const scale = new LossScale({ growthInterval: 20 });
+const formats = ["fp16", "e5m2", "e4m3"];
 let site = new Site();
 for (let i = 0; i < rows; i++) {
-  if (i % 1000 === 0) site = new Site();
+  const format = formats[Math.floor(i / 100) % 3];
+  if (i % 100 === 0) site = new Site({ format });
   next();
   const n = 1 + (low & 7);
   const base = 60 + (((high % 100) * (2 ** 24 % 100) + (low >>> 8)) % 100);
@@ -40,19 +42,19 @@ for (let i = 0; i < rows; i++) {
   const request = site.request();
   let { exponent } = request;
   if (request.decidesInStep) {
-    const look = new Row({ exponent: 0, detail: "histogram" });
+    const look = new Row({ exponent: 0, detail: "histogram", format });
     look.observe(v);
     exponent = site.decide(look, 0);
   }
-  const row = new Row({ exponent, detail: request.detail });
-  const halves = row.store(v);
+  const row = new Row({ exponent, detail: request.detail, format });
+  const stored = format === "fp16" ? row.store(v) : row.store8(v);
   const { overflowed, infinite, nan, amax } = row.counts();
   const lost = overflowed + infinite + nan !== 0;
   site.finish(row, lost ? "skipped" : "stepped");
   scale.update(lost, amax, exponent);
   add(exponent);
   new Uint32Array(row.toBytes().buffer, 16).forEach(add);
-  halves.forEach(add);
+  stored.forEach(add);
   add(scale.exponent);
 }
 const hex = (word) => (word >>> 0).toString(16).padStart(8, "0");

@@ -32,6 +32,13 @@ export class Row {
      */
     store(v: Float32Array, fromExponent?: number): Uint16Array<ArrayBuffer>;
     /**
+     * The whole store of a gradient in eight bits, as {@link Row.store} does it: returns bit patterns of the row's format, which
+     * is an 8-bit one. A saturating format has its largest number where a value overflows; the overflow counts all the same.
+     * @param {Float32Array} v
+     * @param {number} [fromExponent]
+     */
+    store8(v: Float32Array, fromExponent?: number): Uint8Array<ArrayBuffer>;
+    /**
      * Adds the statistics of another row: of another micro-batch, call or worker.
      * @param {Row} other
      */

@@ -6,20 +6,24 @@ export let bytesOf: (site: Site) => Uint8Array;
 /** The exponent of one gradient: kept from step to step. */
 export class Site {
     /**
-     * Default settings: FP16, every 10 steps, with the history of 16 rows, at most one value in a thousand flushed.
+     * Default settings for a format of stores: every 10 steps, with the history of 16 rows, at most one value in a thousand
+     * flushed.
+     * @param {SiteConfig["format"]} [format]
      * @returns {SiteConfig}
      */
-    static defaultConfig(): SiteConfig;
+    static defaultConfig(format?: SiteConfig["format"]): SiteConfig;
     /**
      * Restores a site from its bytes. Bytes that were modified, or that another version has written, are refused.
      * @param {Uint8Array} bytes
      */
     static fromBytes(bytes: Uint8Array): Site;
     /**
-     * Creates a site without an exponent. Missing settings are those of {@link Site.defaultConfig}.
+     * Creates a site without an exponent. Missing settings are those of {@link Site.defaultConfig} for the format.
      * @param {Partial<SiteConfig>} [config]
      */
     constructor(config?: Partial<SiteConfig>);
+    /** Format of the site's stores. */
+    get format(): SiteConfig["format"];
     /**
      * Returns the instructions for the coming step.
      * @returns {Request}
@@ -84,6 +88,10 @@ export type SiteConfig = {
      * 0 for no limit.
      */
     outliers: number;
+    /**
+     * Format of the store, which the site's rows must have.
+     */
+    format: (typeof STORE_FORMATS)[number];
 };
 /**
  * Instructions of a site for the coming step.
@@ -135,6 +143,7 @@ import { Row } from "./row.js";
 declare const SITE_OUTCOMES: readonly ["stepped", "skipped", "skipped_downstream", "rolled_back"];
 declare const CALLS: readonly ["one", "several"];
 declare const HISTORIES: readonly ["none", "min", "ring"];
+declare const STORE_FORMATS: readonly ["fp16", "e5m2", "e4m3"];
 import { DETAILS } from "./row.js";
 declare const LIMITS: readonly ["threshold", "normal_range", "overflow", "range", "one"];
 declare const TRIGGERS: readonly ["first", "interval", "overflow", "after_skip", "repeat"];

@@ -31,6 +31,16 @@ export class Step {
         exponent: number;
     };
     /**
+     * Stores a gradient at the next site, whose format is one of eight bits: values at `fromExponent` become patterns of that
+     * format at the site's exponent.
+     * @param {Float32Array} v
+     * @param {number} [fromExponent]
+     */
+    store8(v: Float32Array, fromExponent?: number): {
+        bytes: Uint8Array<ArrayBuffer>;
+        exponent: number;
+    };
+    /**
      * Ends the step, or this attempt at it: after `"repeat"`, store the same batch again.
      * @param {{ foundInf: boolean, repeatable?: boolean }} settings
      */
