@@ -21,13 +21,12 @@ def decide(gradient: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> int:
     decision: gradscale.Decision = gradscale.Rule("gs").decide(row)
     halves, seen = gradscale.store(gradient, decision.exponent_delta)
     values, counted = gradscale.store(gradient, format="e4m3")
-    format: str = counted.format
     scale = gradscale.LossScale("dynamic")
     scale.update(found_inf=seen.overflowed > 0)
     sites = gradscale.Sites("gs", ["conv"])
     outcome: gradscale.Outcome = sites.finish(np.zeros((1, gradscale.ROW_WORDS), np.uint32))
     lines: list[str] = [f"{site['name']} {site['flushed']:.3f}" for site in sites.report()]
-    print(share, halves.dtype, outcome.kind, scale.exponent, lines, gradscale.cast(gradient, "fp8_e4m3").dtype)
+    print(share, halves.dtype, values.dtype, counted.format, outcome.kind, scale.exponent, lines, gradscale.cast(gradient, "fp8_e4m3").dtype)
     return decision.exponent_delta
 
 
