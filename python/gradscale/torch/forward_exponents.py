@@ -45,11 +45,7 @@ class ForwardExponents:
 
     def _set_forward(self):
         """Reads the setting from the method."""
-        sites = _gradscale.Sites(self.method)
-        self._forward: str = sites.forward
-        #: Formats of activations, and of the half copies of weights.
-        self._activation_format, self._weight_format = (find(name) for name in sites.forward_formats)
-        self._stores_forward_in_half: bool = (self._activation_format, self._weight_format) == (FP16, FP16)
+        self._take_forward(_gradscale.Sites(self.method))
         if self._forward != "off" and self._uses_operands:
             raise ValueError(f"{self.method} decides from operands, which activations do not have: leave out forward=")
         #: True while forward passes store activations with exponents.
@@ -64,6 +60,13 @@ class ForwardExponents:
         self._may_run_again = False
         #: Operators whose results have no exponents, because they exist only for halves.
         self._without_exponents: set[str] = set()
+
+    def _take_forward(self, sites):
+        """Takes from sites what their method does with activations and weights."""
+        self._forward: str = sites.forward
+        #: Formats of activations, and of the half copies of weights.
+        self._activation_format, self._weight_format = (find(name) for name in sites.forward_formats)
+        self._stores_forward_in_half: bool = (self._activation_format, self._weight_format) == (FP16, FP16)
 
     def _forward_mode(self, model):
         """Returns the context of a forward pass whose activations have exponents; None for a plain one."""
@@ -175,7 +178,7 @@ class ForwardExponents:
 
     def _load_forward(self, state):
         """Restores what a checkpoint says of activations; None if they had no exponents."""
-        self._forward = self.sites.forward
+        self._take_forward(self.sites)
         self._scales_forward, self._forward_slots, self._unneeded, self._needed = self._forward == "on", [], 0, False
         if state is not None:
             self._scales_forward, self._forward_slots = state["scales"], list(state["slots"])
