@@ -306,8 +306,6 @@ pub enum Error<E = crate::device::Usual> {
     },
     /// Weight gradients are to be stored in half, which gradient scaling does not support.
     WeightGradients,
-    /// The method rounds stores to a format of 8 bits, which this engine does not do yet.
-    StoreFormats,
     /// The checkpoint is invalid, or belongs to another training.
     Checkpoint(CheckpointError),
     /// Gradients are requested of another trainer or of an earlier step, or a repeat without a step.
@@ -350,7 +348,6 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
             Self::WeightGradients => {
                 f.write_str("wgrad=half needs a loss scale, because weight gradients are f32 under gradient scaling")
             }
-            Self::StoreFormats => f.write_str("stores in 8 bits are not available in this engine yet: use fp16"),
             Self::Checkpoint(cause) => write!(f, "checkpoint: {cause}"),
             Self::Gradients => {
                 f.write_str("these gradients belong to another trainer or an earlier step, or there are none to repeat")
@@ -388,7 +385,6 @@ impl<E: std::error::Error + 'static> std::error::Error for Error<E> {
             | Self::Parameter(_)
             | Self::Group { .. }
             | Self::WeightGradients
-            | Self::StoreFormats
             | Self::Gradients
             | Self::Prefetched
             | Self::NoClock { .. }

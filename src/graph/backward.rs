@@ -59,8 +59,7 @@ impl Compiler<'_, '_> {
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
         let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
         let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
-        let detail = if half { Detail::Moments } else { Detail::None };
-        let target = StoreSpec { y, from: first.slot, to, detail, add: false };
+        let target = if half { self.site_store(y, first.slot, to) } else { StoreSpec::rescaled(y, first.slot, to) };
         let of_operator = node.operator().map_or(ScaleRule::FromSum, Operator::rule_of_sum);
         let rule = if half { of_operator } else { ScaleRule::None };
         self.launches.push(Launch { rule, operation: Operation::Sum { len: y.elements(), terms, y: target } });
@@ -77,6 +76,12 @@ impl Compiler<'_, '_> {
         let add = again || self.purpose == (Purpose::Train { later: true });
         let parameter = self.shared.parameters[p];
         let y = Value::f32(Fixed::tensor(p, ParamTensor::Gradient), parameter.len);
-        StoreSpec { y, from: dy.slot, to: parameter.slot, detail: Detail::Counts, add }
+        StoreSpec { detail: Detail::Counts, add, ..StoreSpec::rescaled(y, dy.slot, parameter.slot) }
+    }
+
+    /// Returns the store of a gradient at a cast site, in the site's format.
+    pub(super) fn site_store(&self, y: Value, from: Slot, to: Slot) -> StoreSpec {
+        let format = self.shared.sites.format(to);
+        StoreSpec { detail: Detail::Moments, format, ..StoreSpec::rescaled(y, from, to) }
     }
 }

@@ -145,6 +145,7 @@ pub(crate) fn compile(
         output = loss;
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
+    compiler.round_stores()?;
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
     let Compiler { scales_forward, .. } = compiler;
     let Compiler { values, constants, stats_syncs, shared, .. } = compiler;

@@ -2,7 +2,7 @@
 
 use super::{
     BufferId, Compiler, Fixed, Gradient, Launch, Node, Operation, ParamTensor, Purpose, ScaleRule, StatsSync,
-    StoreSpec, SyncPayload, Value, ValueCount, cast, unary,
+    StoreSpec, SyncPayload, Value, ValueCount, cast, cast_value, unary,
 };
 use crate::{
     Shape, TraceError,
@@ -14,7 +14,6 @@ use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
     ops::{ActivationFlow, GradientFlow, Unary},
-    stats::Detail,
 };
 
 /// Context in which an operator emits its launches: a node of a trace, and the compilation in progress.
@@ -149,7 +148,7 @@ impl Context<'_, '_, '_> {
             return Ok(bias.buf);
         }
         let y = self.new_buffer(DType::F32, bias.len);
-        self.emit(cast(bias.buf, StoreSpec { y, from: of_bias, to: slot, detail: Detail::None, add: false }));
+        self.emit(cast(bias.buf, StoreSpec::rescaled(y, of_bias, slot)));
         Ok(y.buf)
     }
 
@@ -339,7 +338,7 @@ impl Context<'_, '_, '_> {
             let kind = if dy.value.dtype == DType::F32 { "cast" } else { "dgrad" };
             let which = if i == 0 { String::new() } else { format!(".{i}") };
             let to = self.compiler.slot(&format!("{}/{kind}{which}", self.node.name), SlotKind::Site)?;
-            (StoreSpec { y, from: dy.slot, to, detail: Detail::Moments, add: false }, rule, to)
+            (self.compiler.site_store(y, dy.slot, to), rule, to)
         } else {
             (StoreSpec::passthrough(y, dy.slot), ScaleRule::None, dy.slot)
         };
@@ -365,8 +364,7 @@ impl Context<'_, '_, '_> {
         &mut self, given: usize, dy: Gradient, wanted: &[usize],
     ) -> Result<Vec<Gradient>, TraceError> {
         let y = self.new_buffer(DType::F32, dy.value.len);
-        let unscaled = StoreSpec { y, from: dy.slot, to: Slot::ONE, detail: Detail::None, add: false };
-        self.emit(cast(dy.value.buf, unscaled));
+        self.emit(cast(dy.value.buf, StoreSpec::rescaled(y, dy.slot, Slot::ONE)));
         self.compiler.values[given] = Some(y);
         let values = self.compiler.evaluate(wanted)?;
         let unscaled = |value| Gradient { value: self.compiler.true_value(value), slot: Slot::ONE };
@@ -395,8 +393,8 @@ impl Context<'_, '_, '_> {
         };
         let (single, half) = (self.new_buffer(DType::F32, len), self.new_buffer(DType::F16, len));
         let to = self.compiler.slot(&name, SlotKind::Site)?;
-        let rounded = StoreSpec { y: half, from: dy.slot, to, detail: Detail::Moments, add: false };
-        self.compiler.deferred_casts.push(Launch { rule: ScaleRule::FromValues, operation: cast(single.buf, rounded) });
+        let operation = cast_value(single, self.compiler.site_store(half, dy.slot, to));
+        self.compiler.deferred_casts.push(Launch { rule: ScaleRule::FromValues, operation });
         let unscaled = self.compiler.parameter(p, Gradient { value: half, slot: to });
         self.compiler.deferred_casts.push(cast(half.buf, unscaled).into());
         Ok(StoreSpec::passthrough(single, dy.slot))
@@ -408,7 +406,7 @@ impl Context<'_, '_, '_> {
         let half = self.stores_half_gradient(i);
         let parameter = matches!(self.compiler.trace.nodes[input].work, super::NodeKind::Parameter(_));
         if parameter || half && dy.value.dtype == DType::F32 {
-            return self.emit_gradient(i, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| cast(dy.value.buf, y));
+            return self.emit_gradient(i, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| cast_value(dy.value, y));
         }
         self.compiler.gradients[input].push(dy);
         Ok(())

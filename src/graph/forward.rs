@@ -2,13 +2,14 @@
 
 use super::{
     BufferId, Compiler, Context, Fixed, Launch, NodeKind, Operation, ParamTensor, Purpose, ScaleRule, StoreSpec, Value,
-    cast,
+    cast, cast_value,
 };
 use crate::{TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
     stats::Detail,
+    store_format::StoreFormat,
 };
 use std::{mem, ops::Range};
 
@@ -115,6 +116,9 @@ impl Compiler<'_, '_> {
         if let (NodeKind::Parameter(p) | NodeKind::Frozen(p), Some(Precision::Half)) =
             (&self.trace.nodes[node].work, want)
         {
+            if self.rounds_weight(node, *p) {
+                return self.cast(node, DType::F16);
+            }
             if !self.halves.contains(p) {
                 self.halves.push(*p);
             }
@@ -122,12 +126,29 @@ impl Compiler<'_, '_> {
             return Ok(Value { buf: Fixed::tensor(*p, half), dtype: DType::F16, len });
         }
         let value = self.value(node)?;
+        let is_input = matches!(self.trace.nodes[node].work, NodeKind::Input(_));
         match (value.dtype, want) {
             (DType::F32, Some(Precision::Half)) => self.cast(node, DType::F16),
+            (DType::F16, Some(Precision::Half)) if is_input && self.rounds(SlotKind::Forward) => {
+                self.cast(node, DType::F16)
+            }
             (DType::U8 | DType::U32, Some(Precision::Half)) => self.cast(node, DType::F16),
             (DType::U8 | DType::U32, Some(Precision::Single)) => self.cast(node, DType::F32),
             _ => Ok(value),
         }
+    }
+
+    /// Returns true if the program rounds values of the forward pass of that kind to another format than FP16.
+    fn rounds(&self, kind: SlotKind) -> bool {
+        self.scales_forward && self.shared.sites.format_of(kind) != StoreFormat::Fp16
+    }
+
+    /// Returns true if a parameter that is read in half is a site. A bias, which is one row of numbers, is none, because
+    /// products add it in f32.
+    fn rounds_weight(&self, node: usize, parameter: usize) -> bool {
+        let sizes = self.trace.nodes[node].shape.sizes();
+        let is_matrix = sizes.into_iter().filter(|&size| size > 1).count() > 1;
+        is_matrix && self.shared.parameters[parameter].role == Role::Weight && self.rounds(SlotKind::Weight)
     }
 
     /// Returns the parts of a parameter that the program reads, in f32 and in half. Only weights have averages.
@@ -149,9 +170,17 @@ impl Compiler<'_, '_> {
         }
         let from = self.value(node)?;
         let y = self.new_buffer(to, self.trace.nodes[node].shape.len());
-        let name = format!("{}/cast/forward", self.trace.nodes[node].name);
-        let target = self.observed(&name, y, self.activation_slot(from))?;
-        let launch = self.forward_launch(cast(from.buf, target), target);
+        let (name, kind) = match self.trace.nodes[node].work {
+            NodeKind::Parameter(p) | NodeKind::Frozen(p) if to == DType::F16 && self.rounds_weight(node, p) => {
+                // The node's own name is its number in the trace.
+                (format!("{}/weight", self.shared.sites.name(self.shared.parameters[p].slot)), SlotKind::Weight)
+            }
+            NodeKind::Parameter(_) | NodeKind::Frozen(_) | NodeKind::Input(_) | NodeKind::Operator(_) => {
+                (format!("{}/cast/forward", self.trace.nodes[node].name), SlotKind::Forward)
+            }
+        };
+        let target = self.observed_as(&name, kind, y, self.activation_slot(from))?;
+        let launch = self.forward_launch(cast_value(from, target), target);
         self.launches.push(launch);
         self.casts.insert((node, to), y);
         Ok(y)
@@ -161,20 +190,25 @@ impl Compiler<'_, '_> {
     /// overflow can be attributed to a name. They have an exponent of their own if forward stores have exponents;
     /// otherwise, like f32 values, none.
     pub(super) fn observed(&mut self, name: &str, y: Value, from: Slot) -> Result<StoreSpec, TraceError> {
+        self.observed_as(name, SlotKind::Forward, y, from)
+    }
+
+    fn observed_as(&mut self, name: &str, kind: SlotKind, y: Value, from: Slot) -> Result<StoreSpec, TraceError> {
         if self.recomputing && y.dtype == DType::F16 {
             // The values have been counted, and their exponent is decided.
-            let to = self.shared.sites.slot(&format!("{}{name}", self.shared.prefix), SlotKind::Forward)?;
+            let to = self.shared.sites.slot(&format!("{}{name}", self.shared.prefix), kind)?;
             if self.scales_forward {
                 self.activation_slots.insert(y.buf, to);
             }
-            return Ok(StoreSpec { y, from, to, detail: Detail::None, add: false });
+            let format = self.shared.sites.format(to);
+            return Ok(StoreSpec { format, ..StoreSpec::rescaled(y, from, to) });
         }
         let observes = matches!(self.purpose, Purpose::Train { .. });
         if y.dtype == DType::F16 && (observes || self.scales_forward) {
             let to = if observes {
-                self.slot(name, SlotKind::Forward)?
+                self.slot(name, kind)?
             } else {
-                self.shared.sites.evaluation_slot(&format!("{}{name}", self.shared.prefix))?
+                self.shared.sites.evaluation_slot(&format!("{}{name}", self.shared.prefix), kind)?
             };
             let detail = match (observes, self.scales_forward) {
                 (true, true) => Detail::Moments,
@@ -184,9 +218,10 @@ impl Compiler<'_, '_> {
             if self.scales_forward {
                 self.activation_slots.insert(y.buf, to);
             }
-            return Ok(StoreSpec { y, from, to, detail, add: false });
+            let format = self.shared.sites.format(to);
+            return Ok(StoreSpec { detail, format, ..StoreSpec::rescaled(y, from, to) });
         }
-        Ok(StoreSpec { y, from, to: Slot::ONE, detail: Detail::None, add: false })
+        Ok(StoreSpec::rescaled(y, from, Slot::ONE))
     }
 
     /// Returns the launch of a forward store. If its values have an exponent of their own, their rule may decide it
@@ -212,8 +247,7 @@ impl Compiler<'_, '_> {
             return known;
         }
         let y = self.new_buffer(DType::F32, value.len);
-        let target = StoreSpec { y, from: slot, to: Slot::ONE, detail: Detail::None, add: false };
-        self.launches.push(cast(value.buf, target).into());
+        self.launches.push(cast(value.buf, StoreSpec::rescaled(y, slot, Slot::ONE)).into());
         self.true_values.insert(value.buf, y);
         y
     }

@@ -7,6 +7,7 @@ use gradscale_core::{
     ops::Unary,
     scaled::Scaled,
     stats::Detail,
+    store_format::StoreFormat,
 };
 use std::cell::RefCell;
 
@@ -86,6 +87,9 @@ pub(crate) struct StoreSpec {
     pub to: Slot,
     pub detail: Detail,
     pub add: bool,
+    /// Format to which the values are still to be rounded, see [`super::Compiler::round_stores`]. A store that adds has
+    /// none.
+    pub format: StoreFormat,
 }
 
 impl StoreSpec {
@@ -96,7 +100,12 @@ impl StoreSpec {
 
     /// Creates a store at the exponent that the values have, without observation.
     pub const fn passthrough(y: Value, at: Slot) -> Self {
-        Self { y, from: at, to: at, detail: Detail::None, add: false }
+        Self::rescaled(y, at, at)
+    }
+
+    /// Creates a store that brings values to another exponent, without observation.
+    pub const fn rescaled(y: Value, from: Slot, to: Slot) -> Self {
+        Self { y, from, to, detail: Detail::None, add: false, format: StoreFormat::Fp16 }
     }
 }
 
@@ -133,6 +142,20 @@ impl From<Operation> for Launch {
 /// Returns the operation that casts a value to another.
 pub(crate) fn cast(x: BufferId, y: StoreSpec) -> Operation {
     unary(Unary::Id, x, y)
+}
+
+/// Returns the operation that casts a value to another, and rounds it at once to the format of the store.
+pub(crate) fn cast_value(x: Value, y: StoreSpec) -> Operation {
+    match (x.dtype, y.format) {
+        (DType::F32 | DType::F16, StoreFormat::E5m2 | StoreFormat::E4m3) => round(x.buf, y),
+        (DType::F32 | DType::F16, StoreFormat::Fp16) | (DType::U8 | DType::U32, _) => cast(x.buf, y),
+    }
+}
+
+/// Returns the operation that rounds values to the format of a store.
+pub(super) fn round(x: BufferId, y: StoreSpec) -> Operation {
+    let to = StoreSpec { format: StoreFormat::Fp16, ..y };
+    Operation::Round { format: y.format, len: y.y.elements(), x, y: to }
 }
 
 /// Returns the operation that applies a unary function to as many elements as are stored.
@@ -176,9 +199,12 @@ impl Launch {
     /// Returns the launch with another destination as its first store.
     pub fn stored_at(&self, first: StoreSpec) -> Self {
         let mut place = Some(first);
-        let store = |y| place.take().unwrap_or(y);
-        let operation = self.operation.clone().map(&mut RewriteBuffers { buffer: |buf| buf, store });
-        Self { operation, rule: self.rule }
+        Self { operation: self.with_stores(|y| place.take().unwrap_or(y)), rule: self.rule }
+    }
+
+    /// Returns the operation with other stores.
+    pub fn with_stores(&self, store: impl FnMut(StoreSpec) -> StoreSpec) -> Operation {
+        self.operation.clone().map(&mut RewriteBuffers { buffer: |buf| buf, store })
     }
 }
 

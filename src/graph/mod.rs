@@ -13,6 +13,7 @@ mod launch;
 mod memory;
 mod plan;
 mod program;
+mod round_stores;
 mod sync_points;
 mod tape;
 
@@ -21,7 +22,7 @@ pub(crate) use compile::{CompileOptions, compile};
 pub(crate) use context::Context;
 pub(crate) use launch::{
     BufferId, BufferIds, Fixed, Gradient, Launch, Operation, ParamTensor, ParamUpdate, STATES, ScaleRule, StoreSpec,
-    Value, cast, unary,
+    Value, cast, cast_value, unary,
 };
 pub use plan::PlanRow;
 pub(crate) use plan::plan;

@@ -17,7 +17,6 @@ use crate::{
 use gradscale_core::{
     backend::{DType, Data, Slot},
     ops::{ActivationFlow, Binary, BinaryOp, Broadcast, Dim, Op, Strided, Unary},
-    stats::Detail,
 };
 
 impl<'t> Var<'t> {
@@ -124,8 +123,7 @@ impl Operator for Place {
             }
         };
         let p = part(node, [shape, node.shape], self.axis, self.at, Way::Into)?;
-        let y = StoreSpec { y: whole.value, from: dy.slot, to: whole.slot, detail: Detail::None, add: false };
-        at.emit(Operation::Copy { p, x: dy.value.buf, y });
+        at.emit(Operation::Copy { p, x: dy.value.buf, y: StoreSpec::rescaled(whole.value, dy.slot, whole.slot) });
         Ok(())
     }
 }

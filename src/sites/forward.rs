@@ -88,16 +88,16 @@ impl Sites {
         Ok(slot)
     }
 
-    /// Returns the slot of a forward store in an evaluation: that of the training, under whatever loss it has it.
-    pub(crate) fn evaluation_slot(&mut self, name: &str) -> Result<Slot, TraceError> {
+    /// Returns the slot of a store of the forward pass in an evaluation: that of the training, under whatever loss it has it.
+    pub(crate) fn evaluation_slot(&mut self, name: &str, kind: SlotKind) -> Result<Slot, TraceError> {
         if !self.index.contains_key(name) {
             let is_same = |known: &str| known.split_once(':').is_some_and(|(_, known)| known == name);
-            let trained = self.entries.iter().position(|entry| entry.kind == SlotKind::Forward && is_same(&entry.name));
+            let trained = self.entries.iter().position(|entry| entry.kind == kind && is_same(&entry.name));
             if let Some(slot) = trained.and_then(|index| u16::try_from(index).ok()) {
                 return Ok(Slot(slot));
             }
         }
-        self.slot(name, SlotKind::Forward)
+        self.slot(name, kind)
     }
 
     /// Returns the slot of the gradient in a product with activations, and any other slot itself.

@@ -36,7 +36,7 @@ pub use report::SiteReport;
 pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
-use crate::{ForwardScaling, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind};
+use crate::{ForwardScaling, GradientScaling, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, Fixed, LossScale},
@@ -267,13 +267,13 @@ impl Sites {
     /// Creates the site of a slot of that purpose, if it has one.
     fn new_site(&self, kind: SlotKind) -> Option<Site> {
         let Scaling::Gradient(gradient) = &self.scaling else { return None };
-        let StoreFormats { gradient: of_gradients, activation, weight } = gradient.formats;
-        let forward = |format| Site::forward(gradient.site_in(format), self.raises_forward).ok();
+        let config = gradient.site_in(self.format_of(kind));
         match kind {
-            SlotKind::Site => Site::new(gradient.site_in(of_gradients)).ok(),
-            SlotKind::Forward if self.forward_active => forward(activation),
-            SlotKind::Weight if self.forward_active => forward(weight),
-            SlotKind::Forward | SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived | SlotKind::Weight => None,
+            SlotKind::Site => Site::new(config).ok(),
+            SlotKind::Forward | SlotKind::Weight if self.forward_active => {
+                Site::forward(config, self.raises_forward).ok()
+            }
+            SlotKind::Forward | SlotKind::Weight | SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => None,
         }
     }
 
@@ -324,6 +324,17 @@ impl Sites {
     #[must_use]
     pub fn site(&self, slot: Slot) -> Option<&Site> {
         self.entries[usize::from(slot.0)].site.as_ref()
+    }
+
+    /// Returns the format in which the method stores values of such slots.
+    pub(crate) const fn format_of(&self, kind: SlotKind) -> StoreFormat {
+        let Scaling::Gradient(GradientScaling { formats, .. }) = &self.scaling else { return StoreFormat::Fp16 };
+        match kind {
+            SlotKind::Site => formats.gradient,
+            SlotKind::Forward => formats.activation,
+            SlotKind::Weight => formats.weight,
+            SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => StoreFormat::Fp16,
+        }
     }
 
     /// Returns the format of the values that are stored at a slot. That of an activation or a weight is FP16 until it has an

@@ -17,7 +17,7 @@ pub use state::{CheckpointFile, EvaluationWeights, Inputs, Named, Prefetched, fo
 pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{
-    Difference, Error, Layers, Method, Parameters, Scaling, Shape, StoreFormats,
+    Difference, Error, Layers, Method, Parameters, Scaling, Shape,
     distributed::BatchNormScope,
     exec::Executor,
     graph::{Fixed, Operation, ParamTensor, STATES, StoreSpec, Value, cast},
@@ -197,11 +197,6 @@ impl<B: Backend> Trainer<B> {
         optimizer.check().map_err(Error::Optimizer)?;
         if let (Scaling::Gradient(_), Precision::Half) = (&method.scaling, method.weight_gradients) {
             return Err(Error::WeightGradients);
-        }
-        if let Scaling::Gradient(gradient) = &method.scaling
-            && gradient.formats != StoreFormats::default()
-        {
-            return Err(Error::StoreFormats);
         }
         let mut sites = Sites::new(method.scaling)?;
         sites.enable_forward();

@@ -63,6 +63,14 @@ impl<B: Backend> Trainer<B> {
     async fn run_probing(
         &mut self, launch: &Launch, preset: Preset, target: StoreSpec, incoming: i32,
     ) -> Result<(), B::Error> {
+        if let Operation::Round { .. } = launch.operation {
+            // Only rules that decide from rows have other formats than FP16. The values stay in memory, so they need not be
+            // stored from the scratch, where they are rounded.
+            let (_, row) = self.probe_launch(launch, target, incoming).await?;
+            self.sites.decide_from(target.to, &row, incoming);
+            self.upload_control(0..0)?;
+            return self.exec.run(&launch.operation);
+        }
         let parts = if preset.decides_from_rows() { Vec::new() } else { self.observe_parts(launch).await? };
         let (mut scratch, mut row) = self.probe_launch(launch, target, incoming).await?;
         if let (Operation::Sum { terms, .. }, true) = (&launch.operation, preset.decides_from_rows())
@@ -74,9 +82,7 @@ impl<B: Backend> Trainer<B> {
             (scratch, row) = self.probe_launch(launch, target, least).await?;
         }
         let verdict = match (preset, launch.rule) {
-            (Preset::Exact | Preset::Amax, _) => {
-                self.sites.site(target.to).map_or(Err(NoDecision::Detail), |site| site.exact(&row))
-            }
+            (Preset::Exact | Preset::Amax, _) => self.sites.exact(target.to, &row),
             (Preset::Paper(paper), ScaleRule::FromSoftmax) => paper.softmax_cast(&row),
             (Preset::Authors(authors), ScaleRule::FromSoftmax) => authors.softmax_cast(&row),
             (Preset::Paper(paper), ScaleRule::FromSum | ScaleRule::FromConcat) => paper.branch(&parts, &row),
@@ -132,7 +138,7 @@ impl<B: Backend> Trainer<B> {
         self.sites.set_probe(self.sites.exponent(slot));
         self.upload_control(PROBE)?;
         let scratch = Value::f32(self.exec.scratch(value.len)?, value.len);
-        let target = StoreSpec { y: scratch, from: slot, to: Slot::PROBE, detail: Detail::Moments, add: false };
+        let target = StoreSpec { detail: Detail::Moments, ..StoreSpec::rescaled(scratch, slot, Slot::PROBE) };
         self.exec.run(&cast(value.buf, target))?;
         self.probe().await
     }

@@ -16,7 +16,7 @@ use pollster::block_on;
 /// Gradient of an intermediate value, with the name of the operator that computed the value.
 pub type Named = (String, Scaled<Tensor>);
 
-/// Returns all forward stores of half values of a training, in their state after the last step. Each has an exponent if
+/// Returns all forward stores of half values of a training, and its weights in 8 bits, in their state after the last step. Each has an exponent if
 /// the method gives them one ([`crate::ForwardScaling`]), and counts flushed and overflowed activations.
 ///
 /// ```
@@ -38,7 +38,7 @@ pub type Named = (String, Scaled<Tensor>);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn forward_sites<B: Backend>(trainer: &Trainer<B>) -> impl Iterator<Item = SiteReport<'_>> {
-    trainer.sites.forward_reports()
+    trainer.sites.forward_reports().chain(trainer.sites.weight_reports())
 }
 
 impl<B: Backend> Trainer<B> {

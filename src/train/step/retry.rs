@@ -132,7 +132,7 @@ impl<B: Backend> Trainer<B> {
         let slot = gradients.order[blame.site];
         let (site, kind, exponent) = (self.sites.name(slot).to_owned(), blame.kind, blame.exponent);
         if self.observed.is_some() {
-            let is_activation = self.sites.kind(slot) == SlotKind::Forward;
+            let is_activation = matches!(self.sites.kind(slot), SlotKind::Forward | SlotKind::Weight);
             let activation = is_activation.then(|| (site.clone(), exponent));
             let seen = |site: SiteReport<'_>| (site.name.to_owned(), site.alpha, *site.row);
             let operands = self.operands().map(|(name, operands)| (name.to_owned(), operands.clone())).collect();

@@ -6,6 +6,7 @@ mod bound;
 mod choices;
 mod corners;
 mod custom;
+mod eight_bits;
 mod f64;
 mod f64_more;
 mod forward;

@@ -1,3 +1,5 @@
-//! Stores in 8 bits: the formats of a method, and what sites do with rows of these formats.
+//! Stores in 8 bits: the formats of a method, what sites do with rows of these formats, and trainings.
 
 mod sites;
+mod stores;
+mod training;

@@ -1,0 +1,65 @@
+//! Every operator with stores in 8 bits: what it stores in half is a value of the format, and its gradient has the error of
+//! such stores.
+
+use crate::{
+    gradients::{distance, numeric},
+    graph::Graph,
+    operators::all,
+    run::Run,
+};
+use gradscale::{
+    Cpu, GradientScaling, Method, StoreFormats,
+    gradscale_core::{amp::Level, backend::DType, store_format::StoreFormat},
+    optim::Sgd,
+};
+use std::collections::BTreeMap;
+
+struct Step {
+    /// Gradients of values that are halves, as they were stored, by name.
+    stored: BTreeMap<String, Vec<f32>>,
+    /// Gradients of the parameters.
+    gradients: Vec<Vec<f32>>,
+    stores: usize,
+}
+
+fn step(graph: &Graph, formats: StoreFormats) -> Step {
+    let scaling = GradientScaling::exact().with_formats(formats).expect("no margin");
+    let method = Method::gradient_scaling(scaling).with_level(Level::O2);
+    let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Sgd::new(0.0).into(), &method).kept();
+    let gradients = run.backward().expect("the graph fits");
+    let found = run.gradients(&gradients);
+    let ran = run.trainer.ran(&gradients).expect("just run");
+    let halves: Vec<String> =
+        ran.iter().filter(|row| row.stored == Some(DType::F16)).map(|row| row.name.clone()).collect();
+    let stored = run.trainer.scaled_gradients(&gradients).expect("kept").into_iter();
+    let stored =
+        stored.filter(|(name, _)| halves.contains(name)).map(|(name, gradient)| (name, gradient.data.data)).collect();
+    assert_eq!(run.trainer.step(gradients).expect("a step").skipped, None);
+    Step { stored, gradients: found, stores: halves.len() + run.trainer.sites().count() }
+}
+
+#[test]
+fn every_operator_stores_values_of_its_format() {
+    let (mut halves, mut worst) = (0, 0f64);
+    for (name, graph) in all() {
+        let right = numeric(&graph);
+        for format in [StoreFormat::E5m2, StoreFormat::E4m3] {
+            let found = step(&graph, StoreFormats::uniform(format));
+            for (node, values) in &found.stored {
+                let other = values.iter().find(|&&x| format.round(x).to_f32() != x);
+                assert_eq!(other, None, "{name}, {format}: {node}");
+                halves += 1;
+            }
+            let share = distance(&found.gradients, &right)
+                / (2f64.powi(-(format.format().mantissa_bits().cast_signed() + 1)) * (found.stores + 1) as f64);
+            println!("{name}, {format}: {share:.2}");
+            // An operator that selects one of several values may select another if rounding makes them equal.
+            if !["max", "min", "top", "largest", "l1"].iter().any(|word| name.to_lowercase().contains(word)) {
+                worst = worst.max(share);
+            }
+        }
+    }
+    println!("{halves} halves, {worst:.2}");
+    assert!(halves > 1000, "{halves}");
+    assert!(worst < 0.7, "{worst}");
+}
