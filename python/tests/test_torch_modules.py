@@ -128,9 +128,10 @@ class Half(nn.Module):
         return self.inner(*inputs)
 
 
-def compare(name, n, shift, seed, compiled=False, device="cpu", method="gs"):
-    """Gradients of a module on a device, after they were compared with f64 on the CPU."""
+def compare(name, n, shift, seed, compiled=False, device="cpu", method="gs", within=None):
+    """Gradients of a module on a device, after they were compared with f64 on the CPU: `within` that error, or that of halves."""
     make, shapes, integer, half, bound = LAYERS[name]
+    bound = within or bound
     if name[:3] in ("RNN", "LST", "GRU") and str(device) != "cpu":
         # Recurrent layers compute in f32, for which cuDNN rounds operands to TF32, which has as many digits as half.
         bound *= 2
