@@ -188,7 +188,7 @@ fn the_fastest_copy_is_what_others_are_compared_with() {
     elements::measure(&mut bench).expect("it runs");
     let (table, by) = (bench.table(), format!("GB/s by {} |", bench.copy.by));
     let compared: Vec<_> = table.lines().filter(|row| row.contains(" / copy |")).collect();
-    assert!(compared.len() == 9 && compared.iter().all(|row| row.contains(&by)), "{table}");
+    assert!(compared.len() == 11 && compared.iter().all(|row| row.contains(&by)), "{table}");
 }
 
 /// Names of a bench's rows.

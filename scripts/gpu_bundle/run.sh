@@ -167,7 +167,7 @@ phase_peers_compiled() {
     with_clocks python3 peers.py "${on_cpu[@]}" compiled --compile-seconds 100
 }
 phase_bench_products() { with_clocks bin/cuda-bench "${small[@]}" copy gemm conv; }
-phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm cross-entropy update; }
+phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm softmax cross-entropy update; }
 phase_ncu() {
     ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -1)
     [[ -n "$ncu" ]] || { echo "not here: no ncu" && return 0; }

@@ -4,7 +4,7 @@ use crate::{copies::large, measure::Bench};
 use gradscale_core::backend::{CrossEntropyArgs, Data, Launch, NormSaved};
 use gradscale_core::{
     backend::{Backend, Buffer, DType, Hyperparameter, Param, Slot, Store},
-    ops::{CrossEntropy, Norm, NormOver, Optimizer, Rule, Unary},
+    ops::{CrossEntropy, Norm, NormOver, Optimizer, Rule, Softmax, SoftmaxColumns, Unary},
     stats::Detail,
 };
 use gradscale_cuda::Error;
@@ -24,10 +24,11 @@ fn line(bench: &mut Bench<'_>, name: &str, what: &str, [count, bytes]: [f64; 2],
     bench.line_of(&format!("{name} / copy"), format!("{speed:.0} GB/s"), beside, Some(ratio), work);
 }
 
-/// Measures kernels that are bound by memory: casts, normalisation, loss and update.
+/// Measures kernels that are bound by memory: casts, normalisation, softmax, loss and update.
 pub fn measure(bench: &mut Bench<'_>) -> Result<(), Error> {
     casts(bench)?;
     norms(bench)?;
+    softmaxes(bench)?;
     losses(bench)?;
     updates(bench)
 }
@@ -100,6 +101,32 @@ fn norms(bench: &mut Bench<'_>) -> Result<(), Error> {
     // Read twice and written; read twice, both operands, and written.
     line(bench, "batch norm forward", "", [len as f64, 6.0], times[0]);
     line(bench, "batch norm backward", "", [len as f64, 10.0], times[1]);
+    Ok(())
+}
+
+/// Measures the softmax of attention's scores, f16 in and f32 out, and its gradient in f16.
+fn softmaxes(bench: &mut Bench<'_>) -> Result<(), Error> {
+    let device = bench.device;
+    if !bench.wants("softmax") {
+        return Ok(());
+    }
+    let scores = bench.size([192, 1024, 1024], [2, 8, 64]);
+    let p = Softmax::new(scores, SoftmaxColumns::All).map_err(shape)?;
+    let len = scores.into_iter().product::<u32>() as usize;
+    let (x, dy) = (bench.normal(DType::F16, len)?, bench.normal(DType::F16, len)?);
+    let (y, dx) = (RefCell::new(device.alloc(DType::F32, len)?), RefCell::new(device.alloc(DType::F16, len)?));
+    let table = bench.sites(Detail::Counts)?;
+    let forward = |_| {
+        let y = &mut *y.borrow_mut();
+        device.launch(Launch::Softmax { p, x: &x, selection: None, y: Store::keep(Slot::ONE, &table, y) })
+    };
+    let backward = |_| {
+        let (y, mut dx) = (y.borrow(), dx.borrow_mut());
+        device.launch(Launch::SoftmaxVjp { p, y: &*y, dy: &dy, dx: Store::site(Slot(2), Slot(3), &table, &mut *dx) })
+    };
+    let times = bench.medians(vec![Box::new(forward), Box::new(backward)])?;
+    line(bench, "softmax forward", "", [len as f64, 6.0], times[0]);
+    line(bench, "softmax backward", "", [len as f64, 8.0], times[1]);
     Ok(())
 }
 
