@@ -1,6 +1,6 @@
 //! Softmax of rows, and its gradient. A row is computed in place in the block that is stored.
 
-use crate::{Cpu, Memory, elementwise::load_f32, threading::Cost};
+use crate::{Cpu, Memory, arch::LANES, elementwise::load_f32, threading::Cost};
 use gradscale_core::{
     backend::Store,
     ops::{Softmax, SoftmaxColumns},
@@ -15,6 +15,12 @@ fn length_of_row(p: &Softmax, selection: Option<&Memory>, row: usize) -> u32 {
     }
 }
 
+/// Returns the number of columns that are computed for a row that reads `end` of `columns`: whole vectors if there are
+/// as many, because those behind the last take as long as several.
+fn computed_columns(end: usize, columns: usize) -> usize {
+    end.next_multiple_of(LANES).min(columns)
+}
+
 impl Cpu {
     pub(crate) fn run_softmax(&self, p: &Softmax, x: &Memory, selection: Option<&Memory>, y: Store<'_, Self>) {
         let (isa, rows, columns) = (self.isa(), p.rows() as usize, p.shape()[2] as usize);
@@ -24,9 +30,10 @@ impl Cpu {
             move |r, row: &mut [f32]| {
                 #[expect(clippy::cast_possible_truncation, reason = "below the number of elements")]
                 let end = p.columns_of_row(r as u32, length_of_row(p, selection, r)) as usize;
-                let (row, hidden) = row.split_at_mut(end);
+                load_f32(isa, x, r * columns, &mut row[..end]);
+                let (row, hidden) = row.split_at_mut(computed_columns(end, columns));
                 hidden.fill(0.0);
-                load_f32(isa, x, r * columns, row);
+                row[end..].fill(f32::NEG_INFINITY);
                 if let Some(mask) = mask {
                     load_f32(isa, mask, r * columns, &mut mask_row);
                     isa.zip(row, &mask_row, |x, mask| if mask > 0.0 { x } else { f32::NEG_INFINITY });
@@ -36,8 +43,9 @@ impl Cpu {
                 } else {
                     isa.softmax(row);
                 }
+                // Hidden columns are 0 also where the row is NaN, for example because it has no others.
+                row[end..].fill(0.0);
                 if mask.is_some() {
-                    // Hidden columns are 0 also where the row is NaN, for example because it has no others.
                     isa.zip(row, &mask_row, |y, mask| if mask > 0.0 { y } else { 0.0 });
                 }
             }
@@ -49,9 +57,10 @@ impl Cpu {
         self.store_rows([rows, 1, columns], None, Cost::elements(rows * columns), dx, || {
             let mut y_row = self.workspace(columns);
             move |r, row: &mut [f32]| {
-                // Without lengths, because the weights behind them are 0.
+                // Without lengths, and with more columns than the row has read, because the weights there are 0.
                 #[expect(clippy::cast_possible_truncation, reason = "below the number of elements")]
-                let (row, hidden) = row.split_at_mut(p.columns_of_row(r as u32, p.shape()[2]) as usize);
+                let end = p.columns_of_row(r as u32, p.shape()[2]) as usize;
+                let (row, hidden) = row.split_at_mut(computed_columns(end, columns));
                 hidden.fill(0.0);
                 load_f32(isa, dy, r * columns, row);
                 let y_row = &mut y_row[..row.len()];
