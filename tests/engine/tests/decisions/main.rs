@@ -23,6 +23,14 @@ const PAPER: Run =
     Run { name: "segnet_paper", method: "gs:paper,interval=3", steps: 7, factor: 1.0 / 4096.0, with_rows: 0 };
 const AUTHORS: Run =
     Run { name: "segnet_authors", method: "gs:authors,interval=3", steps: 7, factor: 1.0 / 4096.0, with_rows: 0 };
+/// Gradients in a format of 8 bits, which the engine rounds in a launch of its own, and PyTorch in the store.
+const EIGHT_BITS: Run = Run {
+    name: "segnet_eight_bits",
+    method: "gs:gamma=0.02,interval=1,grad=e4m3",
+    steps: 7,
+    factor: 1.0,
+    with_rows: 0,
+};
 
 const BATCH: usize = 2;
 const HEIGHT: usize = 64;
@@ -128,4 +136,9 @@ fn the_engine_decides_what_the_file_says() {
 fn by_the_papers_rules_too() {
     check(&PAPER);
     check(&AUTHORS);
+}
+
+#[test]
+fn in_eight_bits_too() {
+    check(&EIGHT_BITS);
 }
