@@ -27,11 +27,14 @@ fn a_device_without_a_clock_says_so() {
     assert!(trainer.launch_times().is_empty());
 }
 
+/// Softmax of scores, with lengths and mask of their columns.
+type Softmax = for<'t> fn([Var<'t>; 3]) -> Var<'t>;
+
 /// Every softmax is one launch each way, and nothing else reduces or exponentiates its scores.
 #[test]
 fn a_softmax_is_one_launch_each_way() {
     let (x, lengths, mask) = ([0.5; 2 * 3 * 4], [2, 4], [1; 2 * 3 * 4]);
-    let softmaxes: [(for<'t> fn([Var<'t>; 3]) -> Var<'t>, &str); 5] = [
+    let softmaxes: [(Softmax, &str); 5] = [
         (|[x, ..]| x.softmax(), "1x6x4"),
         (|[x, ..]| x.causal_softmax(), "2x3x4 causal"),
         (|[x, lengths, _]| x.softmax_within(lengths), "2x3x4 within"),
