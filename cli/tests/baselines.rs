@@ -268,3 +268,21 @@ fn loss_scales_by_the_names_of_those_who_have_them() {
     let error = gradscale(at, &format!("train {SMALL} --method torch --iters 3 --out short")).2;
     assert!(error.contains("--method torch: never grows in this run: it needs 2000 clean steps, and the run has 3."));
 }
+
+/// The program trains, resumes, compares and replays with stores in 8 bits, and its page names their format.
+#[test]
+fn stores_in_eight_bits_are_trained_compared_and_replayed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    let steps = resumed(at, "--method gs:grad=e5m2,act=e4m3,weight=e4m3", "eight");
+    let method = steps[0]["method"].as_str().expect("a method");
+    assert!(method.starts_with("gs:grad=e5m2,act=e4m3,weight=e4m3"), "{method}");
+    let all = steps[0]["sites"].as_array().expect("sites");
+    assert!(!all.is_empty() && all.iter().all(|site| site["format"] == "e5m2"), "{all:?}");
+    done(at, "replay eight.jsonl --method gs:grad=e4m3 --out replayed.jsonl");
+    let methods = "fp32,gs:grad=e4m3,amax:history=16,format=e5m2";
+    done(at, &format!("compare {SMALL} --iters 6 --seeds 0 --methods {methods} --out compared"));
+    let page = fs::read_to_string(at.join("compared/report.html")).expect("a report");
+    assert!(page.contains("how E4M3 stores them") && !page.contains("how FP16 stores them"));
+    refused(at, &format!("train {SMALL} --method torch:format=e5m2"), "formats of 8 bits need gs or amax");
+}

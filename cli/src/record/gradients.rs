@@ -1,15 +1,39 @@
-//! Gradients by magnitude, before and after their scales, compared with FP16's range.
+//! Gradients by magnitude, before and after their scales, compared with the range of the format that stores them.
 
 use super::{Histogram, Record, SiteSeries};
+use gradscale::{Method, Scaling, gradscale_core::store_format::StoreFormat};
 use std::{collections::BTreeMap, fmt::Write};
 
-/// Zones of FP16's range: name, and exponents from above 2^from to 2^to.
-pub const ZONES: [(&str, f64, f64); 4] = [
-    ("flushed", f64::NEG_INFINITY, -25.0),
-    ("subnormal", -25.0, -14.0),
-    ("normal", -14.0, 16.0),
-    ("overflow", 16.0, f64::INFINITY),
-];
+/// Limits between the zones of a format's range: the last powers of two that are flushed, subnormal and normal.
+pub const fn limits(format: StoreFormat) -> [i32; 3] {
+    let format = format.format();
+    let least_normal = format.min_exponent();
+    [format.min_subnormal_exponent() - 1, least_normal, least_normal + format.binades()]
+}
+
+/// Zones of a format's range: name, and exponents from above 2^from to 2^to.
+pub fn zones(format: StoreFormat) -> [(&'static str, f64, f64); 4] {
+    let [flushed, subnormal, normal] = limits(format).map(f64::from);
+    [
+        ("flushed", f64::NEG_INFINITY, flushed),
+        ("subnormal", flushed, subnormal),
+        ("normal", subnormal, normal),
+        ("overflow", normal, f64::INFINITY),
+    ]
+}
+
+/// Returns the format in which a method stores gradients, by the method's text.
+pub fn format_of(method: &str) -> StoreFormat {
+    match method.parse::<Method>().map(|method| method.scaling) {
+        Ok(Scaling::Gradient(gradient)) => gradient.formats.gradient,
+        Ok(Scaling::Loss(_)) | Err(_) => StoreFormat::Fp16,
+    }
+}
+
+/// Returns the name of a format in sentences: FP16, E5M2 or E4M3.
+pub fn title(format: StoreFormat) -> String {
+    format.name().to_uppercase()
+}
 
 /// Bins by their upper end, as a power of two, with shares of all values.
 pub type Shares = Vec<(i32, f64)>;
@@ -93,6 +117,7 @@ const LABEL_OVERHANG: usize = 6;
 pub fn text(runs: &[&Record], columns: i32) -> Option<String> {
     let observed = Observed::latest(runs)?;
     let both = observed.before_and_after();
+    let zones = zones(format_of(&observed.run.method));
     let (low, high) = span(&both);
     let (low, high) = (low.min(-30), high.max(20));
     let step = (high - low) / columns + 1;
@@ -104,18 +129,20 @@ pub fn text(runs: &[&Record], columns: i32) -> Option<String> {
         format!("Gradients times their scales, as {} stores them", observed.run.method),
     ];
     for (title, shares) in titles.iter().zip(&both) {
-        let zones = ZONES.map(|(zone, from, to)| format!("{} {zone}", percent(within(shares, from, to))));
-        writeln!(text, "{title}: {}", zones.join(", ")).ok();
+        let parts = zones.map(|(zone, from, to)| format!("{} {zone}", percent(within(shares, from, to))));
+        writeln!(text, "{title}: {}", parts.join(", ")).ok();
         let mut bars = vec![0.0; width];
         shares.iter().for_each(|(end, share)| bars[column(*end)] += share);
         let highest = bars.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         writeln!(text, "  {}", bars.iter().map(|share| block(share / highest)).collect::<String>().trim_end()).ok();
     }
-    // The bin that ends at 2^-25 is the last that is flushed.
-    let starts = [low, -24, -13, 17].map(|power| usize::try_from((power - low) / step).unwrap_or(0));
+    // The bin that ends at a limit is the last of its zone.
+    let [flushed, subnormal, normal] = limits(format_of(&observed.run.method));
+    let starts =
+        [low, flushed + 1, subnormal + 1, normal + 1].map(|power| usize::try_from((power - low) / step).unwrap_or(0));
     let end = usize::try_from(columns).unwrap_or(0) + LABEL_OVERHANG;
     let mut ruler = String::from("  ");
-    for (i, (zone, ..)) in ZONES.iter().enumerate() {
+    for (i, (zone, ..)) in zones.iter().enumerate() {
         let room = starts.get(i + 1).copied().unwrap_or(end).saturating_sub(starts[i]);
         let mark = if starts[i] == 0 { "" } else { "|" };
         // A label that is too long is truncated.
@@ -204,6 +231,18 @@ mod tests {
                 assert!(widest <= usize::try_from(columns + 8).ok(), "{first}, {columns}:\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn zones_are_those_of_the_method() {
+        assert_eq!(limits(format_of("gs")), [-25, -14, 16]);
+        assert_eq!(limits(format_of("gs:grad=e5m2,act=e4m3")), [-17, -14, 16]);
+        assert_eq!(limits(format_of("amax:format=e4m3")), [-10, -6, 9]);
+        let run = record("gs:grad=e4m3", 20);
+        let text = text(&[&run], COLUMNS).expect("histograms");
+        let line =
+            "Gradients times their scales, as gs:grad=e4m3 stores them: 0 % flushed, 87.5 % subnormal, 12.5 % normal";
+        assert!(text.lines().nth(2).is_some_and(|shown| shown.starts_with(line)), "{text}");
     }
 
     #[test]

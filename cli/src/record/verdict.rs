@@ -14,7 +14,11 @@ mod words;
 pub use grade::{Grade, Judgement};
 use pairs::{Comparison, comparisons};
 
-use super::{Record, SiteSeries, Spread, gradients::percent, site_names::shorten_names};
+use super::{
+    Record, SiteSeries, Spread,
+    gradients::{format_of, percent, title},
+    site_names::shorten_names,
+};
 use crate::{
     metrics::{Metric, Metrics},
     setup::CHAOS,
@@ -307,7 +311,7 @@ fn flushed_shares<'a>(result: &MethodResult<'a>) -> Vec<(&'a str, f64)> {
 }
 
 /// Returns true if overflow bound a site's decisions in over a quarter of the steps, because its values span more than
-/// FP16 holds.
+/// its format holds.
 fn is_wide(result: &MethodResult<'_>, name: &str) -> bool {
     let sites = result.runs.iter().flat_map(|run| &run.sites).filter(|site| site.name == name);
     let bound: u64 = sites.map(|site| site.extremes.bound_by_overflow).sum();
@@ -331,7 +335,10 @@ fn describe_scales(results: &[MethodResult<'_>], working: &[&MethodResult<'_>]) 
     let lost = |result: &MethodResult<'_>| {
         let (name, share) = worst_site(result)?;
         let why = if share > 0.01 && is_wide(result, name) {
-            format!(" (at {name}, whose values span more than FP16 holds, so every scale flushes some or overflows)")
+            let format = title(format_of(result.method));
+            format!(
+                " (at {name}, whose values span more than {format} holds, so every scale flushes some or overflows)"
+            )
         } else {
             String::new()
         };

@@ -18,8 +18,8 @@ pub fn section_of(report: &Report<'_>) -> String {
     if methods.is_empty() {
         return String::new();
     }
-    let lead = "Activations have exponents since one of them exceeded 65504, or from the first step with forward=on. Their \
-        scales are drawn like those of gradients.";
+    let lead = "Activations have exponents since one of them exceeded 65504, or from the first step with forward=on or a \
+        format of 8 bits. Their scales are drawn like those of gradients.";
     let cards: Vec<String> = methods
         .iter()
         .map(|(method, class)| {

@@ -1,4 +1,4 @@
-//! Magnitudes of gradients, compared with FP16's range.
+//! Magnitudes of gradients, compared with the range of the format that stores them.
 
 use super::{
     Report,
@@ -12,16 +12,19 @@ use super::{
 };
 use crate::record::{
     Histogram,
-    gradients::{Observed, Shares, ZONES, span, together, within},
+    gradients::{self, Observed, Shares, format_of, limits, span, title, together, within},
     site_names::shorten_names,
 };
 
-/// CSS classes of the colours of [`ZONES`].
+/// CSS classes of the colours of [`gradients::zones`].
 const COLOURS: [&str; 4] = ["z0", "z1", "z2", "z3"];
 
-/// Returns the zones of FP16's range: name, CSS class, and both ends.
-fn zones() -> impl Iterator<Item = (&'static str, &'static str, f64, f64)> {
-    ZONES.into_iter().zip(COLOURS).map(|((zone, from, to), class)| (zone, class, from, to))
+/// Returns the zones of the range of a method's format: name, CSS class, and both ends.
+fn zones(method: &str) -> impl Iterator<Item = (&'static str, &'static str, f64, f64)> {
+    gradients::zones(format_of(method))
+        .into_iter()
+        .zip(COLOURS)
+        .map(|((zone, from, to), class)| (zone, class, from, to))
 }
 
 /// Draws the gradients before and after scaling; empty if nothing was stored as f16.
@@ -36,8 +39,10 @@ pub fn before_and_after(report: &Report<'_>) -> Vec<String> {
         (format!("<b>Before scaling</b>: all gradients of step {step}"), "true magnitude"),
         (format!("<b>After scaling</b>: the same, as {method} stores them"), "stored magnitude"),
     ];
-    let drawn =
-        captions.iter().zip(&both).map(|((caption, name), shares)| card(caption, &together_drawing(shares, x, name)));
+    let drawn = captions
+        .iter()
+        .zip(&both)
+        .map(|((caption, name), shares)| card(caption, &together_drawing(&observed.run.method, shares, x, name)));
     drawn.collect()
 }
 
@@ -61,16 +66,20 @@ pub fn section_of(report: &Report<'_>) -> String {
         .map(|((name, histogram, _), short)| card(&escape(short), &alone(report, name, histogram, &methods)))
         .collect();
     let step = sites.iter().map(|(_, histogram, _)| histogram.iteration).max().unwrap_or(0);
+    let format = format_of(&run.method);
+    let [flushed, subnormal, _] = limits(format).map(|limit| power(2, f64::from(limit)));
+    let overflow = f32::from_bits(format.convention().nearest_overflow());
     let lead = format!(
         "Non-zero gradients of all sites as {method}, seed {}, recorded them in step {step}, in bins of a power of \
-         two. Background: how FP16 stores them: <span class=\"z0\">flushed</span> up to 2⁻²⁵, \
-         <span class=\"z1\">subnormal</span> up to 2⁻¹⁴, <span class=\"z2\">normal</span>, \
-         <span class=\"z3\">overflow</span> from 65520 on.",
-        run.seed
+         two. Background: how {} stores them: <span class=\"z0\">flushed</span> up to {flushed}, \
+         <span class=\"z1\">subnormal</span> up to {subnormal}, <span class=\"z2\">normal</span>, \
+         <span class=\"z3\">overflow</span> from {overflow:.0} on.",
+        run.seed,
+        title(format)
     );
     let order: Vec<String> = methods.iter().map(|(method, _)| escape(method)).collect();
     let ribbons = format!(
-        "Each site, with FP16’s ranges under the last scale of each method; from the top: {}. At the right, the share of \
+        "Each site, with the ranges of its format under the last scale of each method; from the top: {}. At the right, the share of \
          these gradients that the method would flush; the gradients of that method’s own training differ slightly.",
         order.join(", ")
     );
@@ -79,12 +88,12 @@ pub fn section_of(report: &Report<'_>) -> String {
     section("histogram", HEADING, &lead, &(grid("cards", &cards) + &each))
 }
 
-fn together_drawing(shares: &Shares, x: Axis, name: &str) -> String {
+fn together_drawing(method: &str, shares: &Shares, x: Axis, name: &str) -> String {
     // Low, so that both fit the first screen of a phone.
     let (top, bottom) = (36.0, 122.0);
     let mut svg = Svg::new(WIDTH, bottom + 34.0);
     let x = x.placed(8.0, WIDTH - 8.0);
-    for (i, (zone, class, from, to)) in zones().enumerate() {
+    for (i, (zone, class, from, to)) in zones(method).enumerate() {
         let (left, right) = (x.at(from.max(x.low)), x.at(to.min(x.high)));
         svg.rect(&format!("zone {class}"), (left, top), (right, bottom), "");
         // In a row and not over the zones, which may be narrow.
@@ -110,7 +119,7 @@ fn by_method(report: &Report<'_>, sites: &[(&str, &Histogram, i32)], methods: &[
         let moved = sites.iter().filter_map(|(name, histogram, _)| Some((*histogram, last(report, method, name)?)));
         let shares = together(moved);
         let (y, mut start) = (rows.y(i), 0.0);
-        for (zone, class, from, to) in zones() {
+        for (zone, class, from, to) in zones(method) {
             let share = within(&shares, from, to);
             let tip = format!("{method}: {zone} {}", percent(share));
             rows.svg.rect(
@@ -140,7 +149,7 @@ fn bars(svg: &mut Svg, shares: &Shares, x: Axis, top: f64, bottom: f64) {
     }
 }
 
-/// Draws a site's histogram above a ribbon of FP16 ranges for each method.
+/// Draws a site's histogram above a ribbon of the ranges of its format for each method.
 fn alone(report: &Report<'_>, name: &str, histogram: &Histogram, methods: &[(&str, String)]) -> String {
     let shares = together([(histogram, 0)].into_iter());
     let bottom = 62.0;
@@ -153,18 +162,18 @@ fn alone(report: &Report<'_>, name: &str, histogram: &Histogram, methods: &[(&st
         let Some(alpha) = last(report, method, name) else { continue };
         let alpha = f64::from(alpha);
         svg.rect(&format!("fill {class}"), (0.0, y), (7.0, y + 7.0), method);
-        for (zone, class, from, to) in zones() {
+        for (zone, class, from, to) in zones(method) {
             let ends = ((from - alpha).max(x.low).min(x.high), (to - alpha).min(x.high).max(x.low));
             let tip =
                 format!("{method}, {}: {zone} {}", power(2, alpha), percent(within(&shares, from - alpha, to - alpha)));
             svg.rect(&format!("fill {class}"), (x.at(ends.0), y), (x.at(ends.1), y + 7.0), &tip);
         }
-        let flushed = within(&shares, f64::NEG_INFINITY, -25.0 - alpha);
+        let flushed = within(&shares, f64::NEG_INFINITY, f64::from(limits(format_of(method))[0]) - alpha);
         svg.text("tick end", (200.0, y + 7.5), &brief(flushed));
     }
     let y = bottom + 11.0 * methods.len() as f64 + 15.0;
     for tick in x.ticks(4.0) {
         svg.text("tick middle", (x.at(tick), y), &x.label(tick));
     }
-    svg.finish(&format!("Histogram of the gradients at {name}, with what FP16 holds under each method"))
+    svg.finish(&format!("Histogram of the gradients at {name}, with what its format holds under each method"))
 }

@@ -1,4 +1,4 @@
-//! The largest gradient of each site over time, between the limits of FP16 at the site's scale.
+//! The largest gradient of each site over time, between the limits of its format at the site's scale.
 
 use super::{
     Report,
@@ -9,7 +9,12 @@ use super::{
     site,
     text::escape,
 };
-use crate::record::{Record, SiteSeries, site_names::shorten_names};
+use crate::record::{
+    Record, SiteSeries,
+    gradients::{self, format_of},
+    site_names::shorten_names,
+};
+use gradscale::gradscale_core::store_format::StoreFormat;
 
 /// Returns the HTML section of the report about the largest gradients and their distance from overflow.
 pub fn section_of(report: &Report<'_>) -> String {
@@ -33,24 +38,25 @@ pub fn section_of(report: &Report<'_>) -> String {
             Some(details(&summary, first == Some(method), &grid("small", &cards.collect::<Vec<_>>())))
         })
         .collect();
-    let lead = "The line is log₂ of the largest magnitude of a step. The area around it is what FP16 holds at the \
-                site’s scale: above <span class=\"z2\">normal</span> numbers a value overflows, below \
+    let lead = "The line is log₂ of the largest magnitude of a step. The area around it is what the site’s format holds at its \
+                scale: above <span class=\"z2\">normal</span> numbers a value overflows, below \
                 <span class=\"z1\">subnormal</span> ones it is flushed. <span class=\"z3\">Ticks</span> at the bottom are \
                 skipped steps.";
     section("range", HEADING, lead, &content)
 }
 
 /// Returns the limits of a site's values over the steps: flushed, normal, overflow, as powers of two.
-fn limits(site: &SiteSeries) -> impl Iterator<Item = (f64, [f64; 3])> {
-    let limits = |alpha: i32| [-25, -14, 16].map(|limit| f64::from(limit - alpha));
+fn limits(site: &SiteSeries, format: StoreFormat) -> impl Iterator<Item = (f64, [f64; 3])> {
+    let limits = move |alpha: i32| gradients::limits(format).map(|limit| f64::from(limit - alpha));
     site.iteration.iter().zip(&site.alpha).map(move |(&step, &alpha)| (step as f64, limits(alpha)))
 }
 
 /// Returns a common axis for all sites of a run, so that they can be compared.
 fn range(run: &Record) -> Axis {
+    let format = format_of(&run.method);
     let ends = run.sites.iter().flat_map(|site| {
         let largest = site.amax.iter().copied().flatten();
-        largest.chain(limits(site).flat_map(|(_, [low, _, high])| [low, high]))
+        largest.chain(limits(site, format).flat_map(|(_, [low, _, high])| [low, high]))
     });
     let (low, high) = extent(ends);
     Axis::new(Unit::Exponent, low - 2.0, high + 2.0)
@@ -59,7 +65,7 @@ fn range(run: &Record) -> Axis {
 fn drawing(run: &Record, site: &SiteSeries, range: Axis, class: &str) -> String {
     let mut plot = Plot::small(Axis::new(Unit::Plain, 0.0, run.iterations as f64), range);
     let band = |from: usize, to: usize| -> Vec<(f64, f64, f64)> {
-        limits(site).map(|(step, limits)| (step, limits[from], limits[to])).collect()
+        limits(site, format_of(&run.method)).map(|(step, limits)| (step, limits[from], limits[to])).collect()
     };
     plot.band("zone z1", &band(0, 1));
     plot.band("zone z2", &band(1, 2));

@@ -64,7 +64,7 @@ pub fn section_of(report: &Report<'_>) -> String {
     }
     let legend = legend(report.with_sites().map(|(method, class)| (class, method)));
     let lead = "Share of the non-zero gradients that were stored as zero, and which share of the sum of all magnitudes they \
-                had. Dashed: γ′, what gradient scaling allows. A site may exceed it between decisions, or where overflow bound the decision because its values span more than FP16 holds.";
+                had. Dashed: γ′, what gradient scaling allows. A site may exceed it between decisions, or where overflow bound the decision because its values span more than the format holds.";
     section("underflow", "Underflow", lead, &(legend + &grid("cards", &cards) + &tables))
 }
 
