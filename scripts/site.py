@@ -29,6 +29,7 @@ CHAPTERS = {
         ("Operators and layers", "docs/guide/operators.md"),
         ("Extending", "docs/guide/extending.md"),
         ("Distributed training", "docs/guide/distributed.md"),
+        ("Eight bits", "docs/guide/eight-bits.md"),
         ("Cost", "docs/guide/cost.md"),
         ("Comparison with the paper's algorithm", "docs/guide/paper-comparison.md"),
         ("Migrating from torch.amp", "docs/guide/migrating-from-torch.md"),

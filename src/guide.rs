@@ -27,6 +27,9 @@ pub mod extending {}
 #[doc = include_str!("../docs/guide/distributed.md")]
 pub mod distributed {}
 
+#[doc = include_str!("../docs/guide/eight-bits.md")]
+pub mod eight_bits {}
+
 #[doc = include_str!("../docs/guide/cost.md")]
 pub mod cost {}
 
