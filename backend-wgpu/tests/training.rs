@@ -105,6 +105,22 @@ fn recorded_steps_are_eager_ones() {
     }
 }
 
+/// Stores in formats of eight bits, at two sizes of the loss. A recorded step with these stores has the bits of an eager
+/// one.
+#[test]
+fn steps_in_eight_bits() {
+    let Some(open) = reopened() else { return };
+    let method = method("gs:grad=e5m2,act=e4m3,weight=e4m3,interval=4");
+    let eager = mlp(open(), &method, PLAIN);
+    let shifted = mlp(open(), &method, Setting { shift: SHIFT, recording: true, ..PLAIN });
+    assert!(eager.moved(), "nothing was trained");
+    assert_eq!(eager.skipped, shifted.skipped);
+    same_weights(&eager, &shifted);
+    for (eager, shifted) in eager.exponents.iter().flatten().zip(shifted.exponents.iter().flatten()) {
+        assert_eq!((&eager.0, eager.1 + SHIFT), (&shifted.0, shifted.1));
+    }
+}
+
 #[test]
 fn batches_sent_ahead() {
     if let Some(open) = reopened() {

@@ -84,6 +84,12 @@ pub fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     // Losses are not compared: theirs has another last digit where it is divided.
     let shifted = train(open(), "gs:exact", true, 30);
     assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
+    // Stores in formats of eight bits, eager and recorded, at two sizes of the loss.
+    let method = "gs:grad=e5m2,act=e4m3,weight=e4m3";
+    let (eager, shifted) = (train(open(), method, false, 0), train(open(), method, true, 30));
+    assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "eight bits");
+    assert_eq!(eager.skipped, 0);
+    assert!(eager.losses[STEPS - 1] < 0.9 * eager.losses[0], "does not learn in eight bits: {:?}", eager.losses);
     ahead::batches_sent_ahead(&open);
     beside::segnet_beside_the_cpu(&open);
     timed::launches_are_timed(&open);

@@ -92,7 +92,9 @@ impl Skipped {
         match (layer.map(|layer| (layer, layer.strip_suffix("/cast"))), self.cause) {
             (None, _) | (_, Cause::Outlier | Cause::Again) => Ok(()),
             // An input, a parameter or a value that another layer keeps in f32.
-            (Some((_, Some(value))), _) => write!(f, ": {value} has values beyond FP16; make them smaller before"),
+            (Some((_, Some(value))), _) => {
+                write!(f, ": {value} has values too large for its format; make them smaller before")
+            }
             (Some((layer, None)), Cause::Repeats) => write!(f, ": keep this layer in f32: f32={layer}"),
             (Some((layer, None)), Cause::NotFinite) => {
                 write!(
@@ -224,7 +226,7 @@ mod tests {
         );
         assert_eq!(
             of("input0/cast/forward"),
-            "skipped: input0/cast/forward overflowed at 2^0: input0 has values beyond FP16; make them smaller before"
+            "skipped: input0/cast/forward overflowed at 2^0: input0 has values too large for its format; make them smaller before"
         );
         let site = Some(("net.a/forward".to_owned(), NonFiniteKind::Overflow));
         let after = |cause: Cause| Skipped { site: site.clone(), exponent: -9, cause, ..overflow.clone() }.to_string();
