@@ -15,6 +15,7 @@ use crate::{
 const READING: &str = "<p class=\"reading\">\
     FP16 turns magnitudes up to 2⁻²⁵ into zeros (they are flushed) and those from 65520 on into infinities (they overflow, \
     and the step is skipped). \
+    E5M2 does so up to 2⁻¹⁷ and from 61440 on, E4M3 up to 2⁻¹⁰ and above 464. \
     A scale 2<sup>α</sup> multiplies gradients before they are stored, so that they are within this range. A loss scale is \
     one α for the whole network; gradient scaling has one for each cast site, a place where gradients are stored. \
     The sections below show first the training by each method, then the cast sites, from the network’s input to its \
