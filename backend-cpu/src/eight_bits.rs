@@ -1,7 +1,7 @@
 //! Rounding to the formats of eight bits, which are stored as halves.
 
 use crate::Isa;
-use gradscale_core::{format::SpecialEncoding, store_format::StoreFormat};
+use gradscale_core::store_format::StoreFormat;
 
 /// Number of mantissa bits of f32.
 const F32_MANTISSA_BITS: u32 = 23;
@@ -34,15 +34,11 @@ struct Rounding {
 
 impl Rounding {
     const fn new(format: StoreFormat) -> Self {
-        let format_bits = format.format();
         Self {
-            least_normal: 127_i32.wrapping_add(format_bits.min_exponent()).cast_unsigned() << F32_MANTISSA_BITS,
-            to_last_place: (F32_MANTISSA_BITS - format_bits.mantissa_bits()) << F32_MANTISSA_BITS,
+            least_normal: format.min_normal_bits(),
+            to_last_place: (F32_MANTISSA_BITS - format.format().mantissa_bits()) << F32_MANTISSA_BITS,
             overflow: format.convention().overflow_start(),
-            overflowed: match format_bits.special_encoding() {
-                SpecialEncoding::Ieee => f32::INFINITY.to_bits(),
-                SpecialEncoding::FiniteWithNan => f32::NAN.to_bits(),
-            },
+            overflowed: format.overflow_bits(),
         }
     }
 

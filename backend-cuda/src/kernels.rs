@@ -1,9 +1,7 @@
 //! The kernels: source files, their common definitions, and their variants.
 
 use core::fmt::Write;
-use gradscale_core::{
-    backend::ABI, format::SpecialEncoding, ops::MAX_DIMS, scale::MAX_STEP, store_format::StoreFormat,
-};
+use gradscale_core::{backend::ABI, ops::MAX_DIMS, scale::MAX_STEP, store_format::StoreFormat};
 use std::collections::HashSet;
 
 /// Source file of kernels, in the folder `kernels`.
@@ -106,19 +104,14 @@ pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
 
 /// Returns the thresholds and the numbers by which `round.cu` rounds to a format of eight bits.
 const fn format_defines(format: StoreFormat) -> [(&'static str, u32); 6] {
-    let (numbers, convention) = (format.format(), format.convention());
-    let mantissa_bits = f32::MANTISSA_DIGITS - 1;
-    let overflowed = match numbers.special_encoding() {
-        SpecialEncoding::Ieee => f32::INFINITY,
-        SpecialEncoding::FiniteWithNan => f32::NAN,
-    };
+    let (convention, mantissa_bits) = (format.convention(), f32::MANTISSA_DIGITS - 1);
     [
         ("FLUSH_END", convention.flush_end()),
         ("SUBNORMAL_END", convention.subnormal_end()),
         ("OVERFLOW_START", convention.overflow_start()),
-        ("FORMAT_LEAST_NORMAL", (127_i32.wrapping_add(numbers.min_exponent()) << mantissa_bits).cast_unsigned()),
-        ("FORMAT_TO_LAST_PLACE", (mantissa_bits - numbers.mantissa_bits()) << mantissa_bits),
-        ("FORMAT_OVERFLOWED", overflowed.to_bits()),
+        ("FORMAT_LEAST_NORMAL", format.min_normal_bits()),
+        ("FORMAT_TO_LAST_PLACE", (mantissa_bits - format.format().mantissa_bits()) << mantissa_bits),
+        ("FORMAT_OVERFLOWED", format.overflow_bits()),
     ]
 }
 

@@ -10,7 +10,7 @@
 use crate::conversions::{Conversions, Decoding, Encoding};
 use core::fmt::Write;
 use function::FunctionText;
-use gradscale_core::{backend::ABI, format::SpecialEncoding, scale, store_format::StoreFormat};
+use gradscale_core::{backend::ABI, scale, store_format::StoreFormat};
 use std::collections::HashMap;
 use tensor::Tensor;
 
@@ -188,15 +188,11 @@ fn format_text(format: StoreFormat) -> String {
     match format {
         StoreFormat::Fp16 => FORMAT_OF_MEMORY.to_owned(),
         StoreFormat::E5m2 | StoreFormat::E4m3 => {
-            let numbers = format.format();
-            let overflowed = match numbers.special_encoding() {
-                SpecialEncoding::Ieee => f32::INFINITY,
-                SpecialEncoding::FiniteWithNan => f32::NAN,
-            };
+            let mantissa_bits = f32::MANTISSA_DIGITS - 1;
             let constants = [
-                ("FORMAT_DROPPED_DIGITS", f32::MANTISSA_DIGITS - 1 - numbers.mantissa_bits()),
-                ("FORMAT_LEAST_EXPONENT", 127_i32.wrapping_add(numbers.min_exponent()).cast_unsigned()),
-                ("FORMAT_OVERFLOWED", overflowed.to_bits()),
+                ("FORMAT_DROPPED_DIGITS", mantissa_bits - format.format().mantissa_bits()),
+                ("FORMAT_LEAST_EXPONENT", format.min_normal_bits() >> mantissa_bits),
+                ("FORMAT_OVERFLOWED", format.overflow_bits()),
             ];
             let constants = constants.map(|(name, value)| format!("const {name}: u32 = {value}u;\n"));
             constants.concat() + FORMAT_EIGHT_BITS

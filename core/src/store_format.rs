@@ -2,7 +2,7 @@
 
 use crate::{
     cast::{Round, f16_from_f32},
-    format::Format,
+    format::{Format, SpecialEncoding},
     stats::{Convention, FlushRule},
 };
 use core::fmt;
@@ -73,6 +73,29 @@ impl StoreFormat {
                 let format = self.format();
                 f16_from_f32(format.decode(format.encode(u, Round::NearestEven).bits), Round::NearestEven)
             }
+        }
+    }
+
+    /// Returns the f32 bits of the smallest normal number, for kernels that round by integers: 2^-14, or 2^-6 for E4M3.
+    ///
+    /// ```
+    /// use gradscale_core::store_format::StoreFormat;
+    /// let numbers = StoreFormat::ALL.map(|format| f32::from_bits(format.min_normal_bits()));
+    /// assert_eq!(numbers, [2f32.powi(-14), 2f32.powi(-14), 2f32.powi(-6)]);
+    /// assert!(f32::from_bits(StoreFormat::E4m3.overflow_bits()).is_nan());
+    /// ```
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "the field of a normal number is positive")]
+    pub const fn min_normal_bits(self) -> u32 {
+        (self.format().min_exponent().wrapping_add(127) as u32) << (f32::MANTISSA_DIGITS - 1)
+    }
+
+    /// Returns the f32 bits of what a positive value becomes that is too large for the format: ∞, or NaN for E4M3.
+    #[must_use]
+    pub const fn overflow_bits(self) -> u32 {
+        match self.format().special_encoding() {
+            SpecialEncoding::Ieee => f32::INFINITY.to_bits(),
+            SpecialEncoding::FiniteWithNan => f32::NAN.to_bits(),
         }
     }
 

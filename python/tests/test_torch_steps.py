@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import gradscale  # noqa: E402
 from gradscale.torch import GradientScaling, TooManySkipsError, attach  # noqa: E402
-from torch_models import NoReads, batches, cross_entropy, error, exact, network  # noqa: E402
+from torch_models import NoReads, batches, cross_entropy, error, exact, network, train_on_small_losses  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -226,22 +226,15 @@ def test_saved_and_gone_on_with_the_same_bits(late):
         gs.guard(optimizer)
         return model, gs, optimizer
 
-    def go(model, gs, optimizer, data):
-        for x, y in data:
-            optimizer.zero_grad()
-            (cross_entropy(model(x), y) * 2.0**-20).backward()
-            optimizer.step()
-            gs.update()
-
     data = list(batches("conv", 9))
     one = begin()
-    go(*one, data[:5])
+    train_on_small_losses(*one, data[:5])
     saved = copy.deepcopy([part.state_dict() for part in one])
-    go(*one, data[5:])
+    train_on_small_losses(*one, data[5:])
     two = begin()
     for part, state in zip(two, saved):
         part.load_state_dict(state)
-    go(*two, data[5:])
+    train_on_small_losses(*two, data[5:])
     assert all(torch.equal(a, b) for a, b in zip(one[0].state_dict().values(), two[0].state_dict().values()))
     assert one[1].sites.exponents.tolist() == two[1].sites.exponents.tolist()
     a, b = one[1].state_dict(), two[1].state_dict()

@@ -15,7 +15,17 @@ from torch import nn  # noqa: E402
 
 from gradscale.torch import GradScaler, GradientScaling, attach, stores  # noqa: E402
 from test_torch_modules import LAYERS, compare  # noqa: E402
-from torch_models import KernelStandIns, NoReads, batches, cross_entropy, error, network, on_kernels, trained_late  # noqa: E402
+from torch_models import (  # noqa: E402
+    KernelStandIns,
+    NoReads,
+    batches,
+    cross_entropy,
+    error,
+    network,
+    on_kernels,
+    train_on_small_losses,
+    trained_late,
+)
 
 torch.set_num_threads(1)
 TYPES = {"e5m2": torch.float8_e5m2, "e4m3": torch.float8_e4m3fn}
@@ -235,22 +245,15 @@ def test_a_state_goes_on_with_the_same_bits(late):
         gs.guard(optimizer)
         return model, gs, optimizer
 
-    def go(model, gs, optimizer, data):
-        for x, y in data:
-            optimizer.zero_grad()
-            (cross_entropy(model(x), y) * 2.0**-20).backward()
-            optimizer.step()
-            gs.update()
-
     data = list(batches("conv", 8))
     one = begin()
-    go(*one, data[:5])
+    train_on_small_losses(*one, data[:5])
     saved = copy.deepcopy([part.state_dict() for part in one])
-    go(*one, data[5:])
+    train_on_small_losses(*one, data[5:])
     two = begin()
     for part, state in zip(two, copy.deepcopy(saved)):
         part.load_state_dict(state)
-    go(*two, data[5:])
+    train_on_small_losses(*two, data[5:])
     assert all(map(torch.equal, one[0].state_dict().values(), two[0].state_dict().values()))
     assert one[1].state_dict() == two[1].state_dict()
     assert set(two[1].sites.formats) == {"e5m2"}
@@ -258,7 +261,7 @@ def test_a_state_goes_on_with_the_same_bits(late):
     three = begin("gs:interval=2")
     for part, state in zip(three, saved):
         part.load_state_dict(state)
-    go(*three, data[5:])
+    train_on_small_losses(*three, data[5:])
     assert all(map(torch.equal, one[0].state_dict().values(), three[0].state_dict().values()))
 
 
