@@ -93,6 +93,11 @@ pub(crate) struct StoreSpec {
 }
 
 impl StoreSpec {
+    /// Returns true if the store rounds to another format than FP16.
+    pub fn has_format(self) -> bool {
+        self.format != StoreFormat::Fp16
+    }
+
     /// Returns the same store with another buffer as its destination.
     fn renamed(self, name: impl Fn(BufferId) -> BufferId) -> Self {
         Self { y: Value { buf: name(self.y.buf), ..self.y }, ..self }
@@ -200,6 +205,16 @@ impl Launch {
     pub fn stored_at(&self, first: StoreSpec) -> Self {
         let mut place = Some(first);
         Self { operation: self.with_stores(|y| place.take().unwrap_or(y)), rule: self.rule }
+    }
+
+    /// Returns true if a store of the launch has another format than FP16.
+    pub fn has_format(&self) -> bool {
+        let mut found = false;
+        self.with_stores(|y| {
+            found |= y.has_format();
+            y
+        });
+        found
     }
 
     /// Returns the operation with other stores.

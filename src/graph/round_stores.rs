@@ -5,10 +5,7 @@
 
 use super::{Compiler, Launch, Operation, ScaleRule, StoreSpec, launch::round};
 use crate::{TraceError, sites::Derivation};
-use gradscale_core::{
-    backend::{DType, Slot},
-    store_format::StoreFormat,
-};
+use gradscale_core::backend::{DType, Slot};
 use std::mem;
 
 impl Compiler<'_, '_> {
@@ -28,20 +25,14 @@ impl Compiler<'_, '_> {
     }
 
     fn round_stores_of(&mut self, launch: Launch) -> Result<(), TraceError> {
-        let has_format = |y: StoreSpec| y.format != StoreFormat::Fp16;
-        let mut any = false;
-        let _ = launch.with_stores(|y| {
-            any |= has_format(y);
-            y
-        });
-        if !any {
+        if !launch.has_format() {
             self.launches.push(launch);
             return Ok(());
         }
         let of_terms = self.common_slot_of_terms(&launch)?;
         let mut rounds: Vec<Launch> = Vec::new();
         let operation = launch.with_stores(|y| {
-            if !has_format(y) {
+            if !y.has_format() {
                 return y;
             }
             let single = self.new_buffer(DType::F32, y.y.len);
@@ -50,7 +41,7 @@ impl Compiler<'_, '_> {
             StoreSpec::passthrough(single, from)
         });
         // The rule decides the exponent of the first store.
-        let decides = launch.site().is_some_and(has_format);
+        let decides = launch.site().is_some_and(StoreSpec::has_format);
         match rounds.first_mut() {
             Some(first) if decides => first.rule = launch.rule,
             Some(_) | None => {}

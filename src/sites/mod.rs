@@ -141,6 +141,13 @@ struct SlotEntry {
     keeps_overflow: bool,
 }
 
+impl SlotEntry {
+    /// Returns the format of the values that are stored at the slot.
+    fn format(&self) -> StoreFormat {
+        self.site.as_ref().map_or(StoreFormat::Fp16, |site| site.config().format)
+    }
+}
+
 /// Sites of a training: all slots with their names, exponents and state machines, under one method. The first two slots
 /// are reserved: [`Slot::ONE`] for values that are not scaled, [`Slot::PROBE`] for a decision's scratch.
 #[derive(Clone, Debug)]
@@ -341,7 +348,7 @@ impl Sites {
     /// exponent ([`Sites::forward_active`]).
     #[must_use]
     pub fn format(&self, slot: Slot) -> StoreFormat {
-        self.site(slot).map_or(StoreFormat::Fp16, |site| site.config().format)
+        self.entries[usize::from(slot.0)].format()
     }
 
     /// Returns the decision of the exact or the amax rule from a row of values that a site is to store.
@@ -357,8 +364,7 @@ impl Sites {
         if gradient.formats == StoreFormats::default() {
             return Cow::Borrowed(rows);
         }
-        let format = |entry: &SlotEntry| entry.site.as_ref().map_or(StoreFormat::Fp16, |site| site.config().format);
-        let formats = self.entries.iter().map(format).chain(repeat(StoreFormat::Fp16));
+        let formats = self.entries.iter().map(SlotEntry::format).chain(repeat(StoreFormat::Fp16));
         rows.iter().zip(formats).map(|(row, format)| row.counted_in(format)).collect()
     }
 
