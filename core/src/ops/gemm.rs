@@ -1,6 +1,7 @@
 //! Matrix products (GEMM).
 
 use super::ShapeError;
+use crate::store_format::StoreFormat;
 
 /// Shape of a matrix product: a is m × k, b is k × n, y is m × n.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +34,8 @@ pub struct Gemm {
     batch: u32,
     /// Numbers of elements between the starts of matrices of a batch, for a, b, y.
     strides: [u32; 3],
+    /// Formats of which all values of a and b are.
+    formats: [StoreFormat; 2],
 }
 
 impl Gemm {
@@ -41,7 +44,9 @@ impl Gemm {
     /// # Errors
     /// [`ShapeError::TooLarge`].
     pub fn new(m: u32, n: u32, k: u32) -> Result<Self, ShapeError> {
-        Self { shape: GemmShape { m, n, k }, trans: [false; 2], leading: [0; 3], batch: 1, strides: [0; 3] }.check()
+        let formats = [StoreFormat::Fp16; 2];
+        let shape = GemmShape { m, n, k };
+        Self { shape, trans: [false; 2], leading: [0; 3], batch: 1, strides: [0; 3], formats }.check()
     }
 
     /// Declares that the left matrix a is stored transposed, as `[k, m]`.
@@ -75,6 +80,34 @@ impl Gemm {
     /// [`ShapeError::Overlap`] if results overlap, [`ShapeError::TooLarge`].
     pub fn batched(self, batch: u32, strides: [u32; 3]) -> Result<Self, ShapeError> {
         Self { batch, strides, ..self }.check()
+    }
+
+    /// Declares that all values of a and b are of these formats, so that a device may multiply them in units for eight
+    /// bits. Operands are halves in memory all the same, and the exact product is the same. Sums may have fewer bits: a
+    /// unit adds up to 128 products with 14 significant bits. Devices without such units multiply halves.
+    ///
+    /// ```
+    /// use gradscale_core::{ops::Gemm, store_format::StoreFormat};
+    /// let gemm = Gemm::new(64, 32, 128)?.operand_formats([StoreFormat::E5m2, StoreFormat::E4m3]);
+    /// assert!(gemm.has_eight_bit_operands());
+    /// assert!(!Gemm::new(64, 32, 128)?.has_eight_bit_operands());
+    /// # Ok::<(), gradscale_core::ops::ShapeError>(())
+    /// ```
+    #[must_use]
+    pub const fn operand_formats(self, formats: [StoreFormat; 2]) -> Self {
+        Self { formats, ..self }
+    }
+
+    /// Returns the formats of which all values of a and b are; FP16 unless they are declared.
+    #[must_use]
+    pub const fn formats(&self) -> [StoreFormat; 2] {
+        self.formats
+    }
+
+    /// Returns true if both operands are declared to have formats of eight bits.
+    #[must_use]
+    pub const fn has_eight_bit_operands(&self) -> bool {
+        !matches!(self.formats, [StoreFormat::Fp16, _] | [_, StoreFormat::Fp16])
     }
 
     /// Returns the shape of the matrix product.
