@@ -146,6 +146,7 @@ pub(crate) fn compile(
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
     compiler.round_stores()?;
+    compiler.declare_operand_formats();
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
     let Compiler { scales_forward, .. } = compiler;
     let Compiler { values, constants, stats_syncs, shared, .. } = compiler;

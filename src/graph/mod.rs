@@ -11,6 +11,7 @@ mod forward;
 mod free_places;
 mod launch;
 mod memory;
+mod operand_formats;
 mod plan;
 mod program;
 mod round_stores;

@@ -63,6 +63,7 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         return Err("outliers need history=ring".to_owned());
     }
     scaling.formats = formats::parse(&mut options)?;
+    scaling.products = formats::parse_products(&mut options, scaling.formats)?;
     scaling.forward = match options.take("forward") {
         None => default_forward(&scaling),
         Some("off") => ForwardScaling::Off,
@@ -77,8 +78,10 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<GradientScaling, String>
         return Err("exponents of forward stores need history=ring, which repeats batches".to_owned());
     }
     check_formats(&scaling)?;
-    options
-        .end("exact", "gamma, interval, calls, window, room, history, outliers, forward, format, grad, act, weight")?;
+    options.end(
+        "exact",
+        "gamma, interval, calls, window, room, history, outliers, forward, format, grad, act, weight, products",
+    )?;
     Ok(scaling)
 }
 
@@ -122,9 +125,10 @@ pub(super) fn parse_amax(mut options: Options<'_>) -> Result<GradientScaling, St
     let mut scaling = GradientScaling::amax(Amax::new(history, margin).map_err(|error| error.to_string())?);
     common(&mut scaling, &mut options)?;
     scaling.formats = formats::parse(&mut options)?;
+    scaling.products = formats::parse_products(&mut options, scaling.formats)?;
     scaling.forward = default_forward(&scaling);
     check_formats(&scaling)?;
-    options.end("amax", "history, margin, calls, format, grad, act, weight")?;
+    options.end("amax", "history, margin, calls, format, grad, act, weight, products")?;
     Ok(scaling)
 }
 
@@ -136,13 +140,13 @@ fn amax_text(scaling: &GradientScaling) -> Text {
         text.unless(0, "history", amax.history(), amax.history());
         text.unless(0, "margin", amax.margin(), amax.margin());
     }
-    formats::text(&mut text, scaling.formats);
+    formats::text(&mut text, scaling.formats, scaling.products);
     text.unless(SharedLayers::Merged, "calls", scaling.shared, "each");
     text
 }
 
 pub(super) fn text(scaling: &GradientScaling) -> Text {
-    let GradientScaling { preset, site, formats, shared, forward } = scaling;
+    let GradientScaling { preset, site, formats, products, shared, forward } = scaling;
     let (name, gamma, usual) = match preset {
         Preset::Amax => return amax_text(scaling),
         Preset::Exact => ("gs", f64::from(site.exact.ppm()) / 1e6, SiteConfig::exact()),
@@ -165,7 +169,7 @@ pub(super) fn text(scaling: &GradientScaling) -> Text {
         if let Some(bits) = site.outliers {
             text.push("outliers", bits);
         }
-        formats::text(&mut text, *formats);
+        formats::text(&mut text, *formats, *products);
         let word = match forward {
             ForwardScaling::Off => "off",
             ForwardScaling::Repeat => "repeat",

@@ -14,7 +14,7 @@ mod setters;
 mod text;
 
 pub use baselines::{BASELINES, Baseline};
-pub use formats::StoreFormats;
+pub use formats::{Products, StoreFormats};
 pub use layers::Layers;
 pub(crate) use layers::is_of;
 pub use text::{METHODS, MethodError};
@@ -90,6 +90,8 @@ pub struct GradientScaling {
     /// Formats of stores, FP16 by default. [`Preset::Exact`] and [`Preset::Amax`] have others; those of activations and
     /// weights need [`ForwardScaling::On`].
     pub formats: StoreFormats,
+    /// Units of products whose operands both have 8 bits.
+    pub products: Products,
     /// Treatment of a layer that is called several times in a step.
     pub shared: SharedLayers,
     /// Exponents of forward stores: [`ForwardScaling::Repeat`] by default under a rule that repeats
@@ -104,7 +106,8 @@ impl GradientScaling {
     pub const fn exact() -> Self {
         let (preset, shared) = (Preset::Exact, SharedLayers::Merged);
         let formats = StoreFormats::uniform(StoreFormat::Fp16);
-        Self { preset, site: SiteConfig::exact(), formats, shared, forward: ForwardScaling::Repeat }
+        let products = Products::Half;
+        Self { preset, site: SiteConfig::exact(), formats, products, shared, forward: ForwardScaling::Repeat }
     }
 
     /// Returns the settings of a site that stores in a format. The window is that of the format, unless the method has
@@ -160,7 +163,8 @@ impl GradientScaling {
     /// Creates gradient scaling whose forward stores have no exponents.
     const fn without_forward(preset: Preset, site: SiteConfig) -> Self {
         let formats = StoreFormats::uniform(StoreFormat::Fp16);
-        Self { preset, site, formats, shared: SharedLayers::Merged, forward: ForwardScaling::Off }
+        let (products, shared) = (Products::Half, SharedLayers::Merged);
+        Self { preset, site, formats, products, shared, forward: ForwardScaling::Off }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Methods in checkpoints: every setting by its name in a method's text.
 
 use super::{
-    ForwardScaling, GradientScaling, Layers, Method, Preset, Scaling, SharedLayers, StoreFormats, exceptions, schedule,
+    ForwardScaling, GradientScaling, Layers, Method, Preset, Products, Scaling, SharedLayers, StoreFormats, exceptions,
+    schedule,
 };
 use crate::configuration::Configuration;
 use gradscale_core::{
@@ -40,7 +41,7 @@ pub(crate) fn scaling(scaling: &Scaling) -> Configuration {
 }
 
 fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
-    let GradientScaling { preset, site, formats, shared, forward } = gradient;
+    let GradientScaling { preset, site, formats, products, shared, forward } = gradient;
     let SiteConfig { interval, when, calls, memory, outliers, exact, amax, format: _ } = site;
     let exact_gamma = f64::from(exact.ppm()) / 1e6;
     let (name, gamma) = match preset {
@@ -88,6 +89,9 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
             all.set(name, format.name());
         }
     }
+    if *products == Products::EightBits {
+        all.set("products", "fp8");
+    }
     // Settings that no text can express, because a caller configured the site.
     if !preset.decides_from_rows() {
         all.set("gamma of sites", exact_gamma);
@@ -111,7 +115,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
 /// Returns the text of a rule in checkpoints of formats 1 and 2. It never changes: rules that existed before repeats
 /// keep their texts of that time.
 pub(crate) fn before(gradient: &GradientScaling) -> String {
-    let GradientScaling { preset, site, formats, shared, forward: _ } = gradient;
+    let GradientScaling { preset, site, formats, products: _, shared, forward: _ } = gradient;
     // The amax rule did not exist then, and its preset distinguishes it from all rules of that time.
     let SiteConfig { interval, when, calls, memory, outliers, exact, amax: _, format: _ } = site;
     let shared = match shared {
@@ -123,7 +127,7 @@ pub(crate) fn before(gradient: &GradientScaling) -> String {
         Memory::Least => "amax_history: true".to_owned(),
         Memory::Ring => format!("memory: Ring, outliers: {outliers:?}"),
     };
-    // No rule of that time had another format, so its text is never the same.
+    // No rule of that time had another format, so its text is never the same. Units of products belong to such a format.
     let formats = if *formats == StoreFormats::default() { String::new() } else { format!(", {formats:?}") };
     format!(
         "GradientScaling {{ preset: {preset:?}, site: SiteConfig {{ interval: {interval}, when: {when:?}, \

@@ -1,6 +1,8 @@
 //! Setters of methods and gradient scaling.
 
-use super::{ForwardScaling, GradientScaling, Layers, Method, Preset, SharedLayers, StoreFormats, exceptions, listed};
+use super::{
+    ForwardScaling, GradientScaling, Layers, Method, Preset, Products, SharedLayers, StoreFormats, exceptions, listed,
+};
 use gradscale_core::{
     amp::{AmpPolicy, Full, Level, List, Precision},
     ops::Op,
@@ -116,7 +118,7 @@ impl GradientScaling {
             return scaling;
         }
         let formats = StoreFormats { gradient: self.formats.gradient, ..StoreFormats::default() };
-        Self { forward: ForwardScaling::Off, formats, ..scaling }
+        Self { forward: ForwardScaling::Off, formats, ..scaling }.with_products(self.products)
     }
 
     /// Sets the exponents of forward stores (`forward=`). They need the exact rule with [`Memory::Ring`], which repeats
@@ -156,7 +158,22 @@ impl GradientScaling {
             (false, Preset::Exact) => self.forward,
             (false, Preset::Amax | Preset::Paper(_) | Preset::Authors(_)) => ForwardScaling::Off,
         };
-        Ok(Self { formats, forward, ..self })
+        Ok(Self { formats, forward, ..self }.with_products(self.products))
+    }
+
+    /// Sets the units of products whose operands both have 8 bits (`products=`). They stay [`Products::Half`] with formats
+    /// under which no product has two such operands.
+    ///
+    /// ```
+    /// use gradscale::{GradientScaling, Method, Products, gradscale_core::store_format::StoreFormat};
+    /// let scaling = GradientScaling::exact().with_format(StoreFormat::E4m3)?.with_products(Products::EightBits);
+    /// assert_eq!(Method::gradient_scaling(scaling).to_string(), "gs:format=e4m3,products=fp8");
+    /// assert_eq!(GradientScaling::exact().with_products(Products::EightBits).products, Products::Half);
+    /// # Ok::<(), gradscale::gradscale_core::solve::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn with_products(self, products: Products) -> Self {
+        Self { products: if self.formats.has_eight_bit_products() { products } else { Products::Half }, ..self }
     }
 
     /// Sets one format for gradients, activations and weights (`format=`): see [`GradientScaling::with_formats`].

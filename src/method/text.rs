@@ -58,7 +58,7 @@ impl FromStr for Method {
     /// scaling). `margin` leaves binades free, and `calls` is that of `gs`.
     ///
     /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`,
-    /// `forward`, `format`.
+    /// `forward`, `format`, `products`.
     /// `calls=each` gives each call of a shared layer its own exponent: see [`super::SharedLayers`].
     ///
     /// `history=ring`, the default, remembers the last 16 rows of each site and repeats a batch that overflows; `room`
@@ -73,6 +73,7 @@ impl FromStr for Method {
     /// `format=e5m2` rounds what is stored in half to a format of 8 bits, `e5m2` or `e4m3`, under the exact rule and
     /// `amax`. `grad`, `act` and `weight` set that of gradients, activations and weights alone, for example
     /// `grad=e5m2,act=e4m3`; see [`super::StoreFormats`]. Activations and weights in 8 bits imply `forward=on`.
+    /// `products=fp8` lets a device multiply two operands of 8 bits in units for these: see [`super::Products`].
     ///
     /// Options of all methods except `fp32`: `amp=O2` sets a level. `allow`, `deny`, `inside` and `infer` move
     /// operators to another list (`deny=gelu+silu`). `f32` and `half` name layers that run in that precision

@@ -36,7 +36,9 @@ pub use report::SiteReport;
 pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
-use crate::{ForwardScaling, GradientScaling, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind};
+use crate::{
+    ForwardScaling, GradientScaling, Products, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind,
+};
 use gradscale_core::{
     backend::Slot,
     loss_scale::{Feedback, Fixed, LossScale},
@@ -342,6 +344,11 @@ impl Sites {
             SlotKind::Weight => formats.weight,
             SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => StoreFormat::Fp16,
         }
+    }
+
+    /// Returns true if the method lets devices multiply operands of 8 bits in units for these.
+    pub(crate) fn multiplies_eight_bits(&self) -> bool {
+        matches!(&self.scaling, Scaling::Gradient(GradientScaling { products: Products::EightBits, .. }))
     }
 
     /// Returns the format of the values that are stored at a slot. That of an activation or a weight is FP16 until it has an

@@ -44,6 +44,7 @@ fn every_number_is_compared() {
         ("gs:act=e4m3", "gs:act=e5m2", "act"),
         ("gs:format=e4m3", "gs:act=e4m3,grad=e4m3", "weight"),
         ("amax", "amax:grad=e4m3", "grad"),
+        ("gs:act=e4m3", "gs:act=e4m3,products=fp8", "products"),
         ("amax", "amax:history=16", "history"),
         ("amax:history=16", "amax:history=16,margin=1", "margin"),
         ("amax", "amax:calls=each", "calls"),

@@ -133,6 +133,9 @@ fn what_is_wrong_is_told_with_what_is_right() {
         ("amax:interval=3", "amax has no option interval; its options are history, margin, calls, format"),
         ("gs:format=e3m4", "format must be fp16, e5m2 or e4m3, not e3m4"),
         ("amax:act=8", "act must be fp16, e5m2 or e4m3, not 8"),
+        ("gs:format=e4m3,products=fp4", "products must be half or fp8, not fp4"),
+        ("amax:grad=e5m2,products=fp8", "products=fp8 needs operands of 8 bits, for example format=e4m3"),
+        ("dynamic:products=fp8", "products needs a scale for each store, which a loss scale does not have"),
         ("amax:margin=16,grad=e4m3", "an amax margin must be at most 15 binades with format=e4m3, not 16"),
         (
             "gs:act=e4m3,forward=off",

@@ -1,7 +1,7 @@
 //! Methods as text: every combination of setters and presets is parsed to the same method.
 
 use gradscale::{
-    GradientScaling, Method, SharedLayers, StoreFormats,
+    GradientScaling, Method, Products, SharedLayers, StoreFormats,
     gradscale_core::{
         amp::{Level, List, Precision},
         loss_scale::{
@@ -29,20 +29,23 @@ fn gradient() -> impl Strategy<Value = GradientScaling> {
     let memory = select(vec![Memory::None, Memory::Least, Memory::Ring]);
     let numbers = (1e-6..1.0f64, 1..u32::MAX, 0..=30i32, 2..=30i32, memory, option::of(8..=100i32), any::<bool>());
     let format = || select(StoreFormat::ALL.to_vec());
-    (preset, numbers, [format(), format(), format()]).prop_map(|(preset, numbers, formats)| {
-        let (gamma, interval, window, room, memory, outliers, each) = numbers;
-        let [gradient, activation, weight] = formats;
-        let scaling = preset.with_gamma(gamma).and_then(|one| one.with_interval(interval));
-        let scaling = scaling.and_then(|one| one.with_window(window)).and_then(|one| one.with_headroom(room));
-        let scaling = scaling.expect("numbers in their ranges").with_memory(memory);
-        let scaling = match outliers {
-            Some(bits) => scaling.with_outliers(bits).expect("a number in its range"),
-            None => scaling,
-        };
-        let scaling = scaling.with_calls(if each { SharedLayers::Each } else { SharedLayers::Merged });
-        // A margin may exceed a format.
-        scaling.with_formats(StoreFormats { gradient, activation, weight }).unwrap_or(scaling)
-    })
+    (preset, numbers, [format(), format(), format()], any::<bool>()).prop_map(
+        |(preset, numbers, formats, eight_bits)| {
+            let (gamma, interval, window, room, memory, outliers, each) = numbers;
+            let [gradient, activation, weight] = formats;
+            let scaling = preset.with_gamma(gamma).and_then(|one| one.with_interval(interval));
+            let scaling = scaling.and_then(|one| one.with_window(window)).and_then(|one| one.with_headroom(room));
+            let scaling = scaling.expect("numbers in their ranges").with_memory(memory);
+            let scaling = match outliers {
+                Some(bits) => scaling.with_outliers(bits).expect("a number in its range"),
+                None => scaling,
+            };
+            let scaling = scaling.with_calls(if each { SharedLayers::Each } else { SharedLayers::Merged });
+            // A margin may exceed a format.
+            let scaling = scaling.with_formats(StoreFormats { gradient, activation, weight }).unwrap_or(scaling);
+            scaling.with_products(if eight_bits { Products::EightBits } else { Products::Half })
+        },
+    )
 }
 
 fn rule(method: Method) -> GradientScaling {

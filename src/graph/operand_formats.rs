@@ -1,0 +1,75 @@
+//! Formats of products' operands: a product is told that both of its operands have 8 bits, so that a device may multiply
+//! them in units for these.
+
+use super::{BufferId, Compiler, Launch, Operation};
+use gradscale_core::{backend::DType, ops::Unary, store_format::StoreFormat};
+use std::collections::HashMap;
+
+impl Compiler<'_, '_> {
+    /// Declares the formats of the operands of matrix products, if the method has products in 8 bits. It runs after
+    /// [`Compiler::round_stores`], because rounding launches name the formats, and before buffers share memory.
+    pub(super) fn declare_operand_formats(&mut self) {
+        if !self.shared.sites.multiplies_eight_bits() {
+            return;
+        }
+        let formats = formats_of_halves(&self.launches);
+        for launch in &mut self.launches {
+            if let Operation::Gemm { p, a, b, .. } = &mut launch.operation {
+                *p = p.operand_formats([*a, *b].map(|buf| formats.get(&buf).copied().unwrap_or_default()));
+            }
+        }
+    }
+}
+
+/// Returns the format of each half buffer that launches store to. A buffer has a format of 8 bits only if every store to
+/// it rounds to that format, or copies values of it. For example, a concatenation brings parts to a common exponent, so its
+/// result is FP16.
+fn formats_of_halves(launches: &[Launch]) -> HashMap<BufferId, StoreFormat> {
+    let mut formats: HashMap<BufferId, StoreFormat> = HashMap::new();
+    for launch in launches {
+        let (stored, is_copied) = stored_format(&launch.operation, &formats);
+        launch.with_stores(|y| {
+            if y.y.dtype == DType::F16 {
+                let is_exact = !y.add && (!is_copied || y.from == y.to);
+                let stored = if is_exact { stored } else { StoreFormat::Fp16 };
+                let format = formats.entry(y.y.buf).or_insert(stored);
+                if *format != stored {
+                    *format = StoreFormat::Fp16;
+                }
+            }
+            y
+        });
+    }
+    formats
+}
+
+/// Returns the format of the values that an operation stores, and true if it is that of an operand that is copied.
+fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>) -> (StoreFormat, bool) {
+    match operation {
+        Operation::Round { format, .. } => (*format, false),
+        Operation::Copy { x, .. } | Operation::Unary { op: Unary::Id, x, .. } => {
+            (formats.get(x).copied().unwrap_or_default(), true)
+        }
+        Operation::Unary { .. }
+        | Operation::Binary { .. }
+        | Operation::Sum { .. }
+        | Operation::Reduce { .. }
+        | Operation::Gemm { .. }
+        | Operation::Conv { .. }
+        | Operation::Pool { .. }
+        | Operation::Unpool { .. }
+        | Operation::Rows { .. }
+        | Operation::RoiAlign { .. }
+        | Operation::RoiPool { .. }
+        | Operation::RoiUnpool { .. }
+        | Operation::Norm { .. }
+        | Operation::NormVjp { .. }
+        | Operation::Softmax { .. }
+        | Operation::SoftmaxVjp { .. }
+        | Operation::CrossEntropy { .. }
+        | Operation::CrossEntropyVjp { .. }
+        | Operation::Ctc { .. }
+        | Operation::GlobalNorm { .. }
+        | Operation::Optimize { .. } => (StoreFormat::Fp16, false),
+    }
+}
