@@ -25,6 +25,11 @@ pub enum Error {
         /// Compute capability of the GPU, as in `sm_75`.
         arch: u32,
     },
+    /// The GPU has no units for products of operands of eight bits.
+    NoEightBitProducts {
+        /// Compute capability of the GPU, as in `sm_80`.
+        arch: u32,
+    },
     /// The GPU has too little free memory for an allocation.
     OutOfMemory {
         /// Number of bytes of the refused allocation.
@@ -67,6 +72,10 @@ impl fmt::Display for Error {
                 {count}"
             ),
             Self::TooOld { arch } => write!(f, "the device has compute capability {arch}, but at least 75 is needed"),
+            Self::NoEightBitProducts { arch } => write!(
+                f,
+                "products in eight bits need compute capability 89 and the device has {arch}; leave products=fp8 out"
+            ),
             Self::OutOfMemory { bytes } => write!(f, "the device has no memory for {bytes} bytes"),
             Self::Compile { module, log } => write!(f, "kernels of {module} do not compile:\n{log}"),
             Self::Driver { doing, name, .. } => write!(f, "the CUDA driver failed to {doing}: {name}"),

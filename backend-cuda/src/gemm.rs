@@ -84,6 +84,9 @@ impl Cuda {
     ) -> Result<(), Error> {
         let problem = GemmProblem::gemm(p);
         let operands = Operands::from_problem(&problem, a, b);
+        if p.has_eight_bit_operands() && operands.are_halves() {
+            return self.run_fp8_gemm(p, &operands, bias, y);
+        }
         if !problem.is_vectorizable && operands.are_halves() && self.is_copied_gemm_faster(p) {
             return self.run_copied_gemm(p, &operands, bias, y);
         }

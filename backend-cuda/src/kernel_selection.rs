@@ -60,12 +60,15 @@
 use crate::{
     gemm_problem::{GemmKind, GemmProblem},
     kernels::{
-        Kernel, MAX_ACCUMULATION_K, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED,
-        WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES,
-        WarpGrid,
+        FP8_TILES, Kernel, MAX_ACCUMULATION_K, MMA_FP8, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV,
+        WGMMA_CONV_SWAPPED, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM,
+        WGMMA_TMA_TILE_SHAPES, WarpGrid,
     },
 };
-use gradscale_core::ops::{GemmShape, Pass};
+use gradscale_core::{
+    ops::{GemmShape, Pass},
+    store_format::StoreFormat,
+};
 
 #[cfg(test)]
 mod tests;
@@ -240,6 +243,26 @@ impl KernelConfig {
         let mainloop = MainloopKind::MmaSyncUnaligned(TILE_WARPS[4]);
         let loads = load_instructions(kind);
         Self { kernel: &kind.mma_sync_kernels()[4], tile: TILE_SHAPES[4], cluster: 1, mainloop, loads, swaps_ab: false }
+    }
+
+    /// Returns the kernel for packed operands of eight bits, whose problem counts k in pairs of bytes: the one with the
+    /// shorter modelled time.
+    ///
+    /// Tensor cores multiply two pairs of bytes in the time of two halves, so the model is that of `mma.sync` with pairs.
+    pub fn fp8(problem: &GemmProblem, formats: [StoreFormat; 2], workspace_bytes: usize, multiprocessors: u32) -> Self {
+        let [a, b] = formats.map(|format| usize::from(format == StoreFormat::E4m3));
+        let with_tile = |i: usize| Self {
+            kernel: &MMA_FP8[a][b][i],
+            tile: FP8_TILES[i].0,
+            cluster: 1,
+            mainloop: MainloopKind::MmaSync(FP8_TILES[i].1),
+            loads: load_instructions(problem.kind),
+            swaps_ab: false,
+        };
+        let [large, small] = [0, 1].map(with_tile);
+        let [large_cycles, small_cycles] =
+            [large, small].map(|config| config.cycles(problem, workspace_bytes, multiprocessors));
+        if large_cycles <= small_cycles { large } else { small }
     }
 
     /// Returns the kernels for f16 operands in aligned 8-wide vectors, for every device.

@@ -23,9 +23,9 @@ macro_rules! file {
 mod gemm_variants;
 
 pub use gemm_variants::{
-    MAX_ACCUMULATION_K, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, SPLIT_K_REDUCE,
-    TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV,
-    WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
+    FP8_TILES, MAX_ACCUMULATION_K, MMA_FP8, MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K, SIMT, SIMT_VEC4_CONV,
+    SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED,
+    WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
 };
 
 /// Compilation unit: files in order, preceded by definitions.
@@ -152,6 +152,12 @@ pub static REDUCE: Kernel = Kernel { module: &REDUCE_MODULE, entry: "reduce" };
 const PAD_MODULE: Module = Module::new("pad", &[file!("pad.cu")]);
 /// Kernel that pads the channels of halves with zeros to eight.
 pub static PAD: Kernel = Kernel { module: &PAD_MODULE, entry: "pad" };
+
+const PACK_FP8_MODULE: Module = Module { arch: [89, u32::MAX], ..Module::new("pack_fp8", &[file!("pack_fp8.cu")]) };
+/// Kernel that packs halves to bytes of a format of eight bits, of operands that are contiguous along k.
+pub static PACK_FP8_ROWS: Kernel = Kernel { module: &PACK_FP8_MODULE, entry: "pack_rows" };
+/// Kernel that packs and transposes the other operands.
+pub static PACK_FP8_COLUMNS: Kernel = Kernel { module: &PACK_FP8_MODULE, entry: "pack_columns" };
 
 const ROWS_MODULE: Module = Module::new("rows", &[STORE, ELEMENTWISE, file!("rows.cu")]);
 /// Kernel that gathers rows of a table (embedding).
@@ -298,6 +304,8 @@ static STANDALONE: &[&Kernel] = &[
     &COPY,
     &COPY_WORDS,
     &PAD,
+    &PACK_FP8_ROWS,
+    &PACK_FP8_COLUMNS,
     &REDUCE,
     &ROWS_GATHER,
     &ROWS_CLEAR,
@@ -351,5 +359,6 @@ pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let simt = SIMT.iter().chain(&SIMT_VEC4_GEMM).chain(&SIMT_VEC4_CONV);
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
-    STANDALONE.iter().copied().chain(simt).chain(halves).chain(wgmma_kernels())
+    let fp8 = MMA_FP8.as_flattened().as_flattened();
+    STANDALONE.iter().copied().chain(simt).chain(halves).chain(fp8).chain(wgmma_kernels())
 }

@@ -19,6 +19,7 @@ mod cubins;
 mod device;
 mod elementwise;
 mod error;
+mod fp8_gemm;
 mod gemm;
 mod gemm_problem;
 mod gpu;

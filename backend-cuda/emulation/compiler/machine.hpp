@@ -4,7 +4,8 @@
 //
 // Behaviour that hardware leaves open is chosen to expose errors. Shared memory starts as NaN. Blocks and threads run
 // from the first or from the last. One warpgroup is later than all others at barriers in memory. Asynchronous copies
-// arrive only when they are waited for. Tensor cores round their sums toward zero.
+// arrive only when they are waited for. Tensor cores round their sums toward zero, and those of operands of eight bits
+// keep 14 bits of them.
 
 #include <array>
 #include <cmath>
@@ -75,7 +76,7 @@ struct Warp {
     u32 arrived, generation;
     // Exchanged words of the lanes, two sets, so that lanes may be one exchange apart.
     u64 words[2][WARP];
-    float a[2][16][16], b[2][8][16];
+    float a[2][16][32], b[2][8][32];
 };
 
 // Barrier at which threads of a block wait for each other.
@@ -318,6 +319,39 @@ static inline float add_products(float sum, const float* a, const float* b, int 
     return sum;
 }
 
+// Returns x without the bits below 2^unit.
+static inline double without_bits_below(double x, int unit) { return std::ldexp(std::trunc(std::ldexp(x, -unit)), unit); }
+
+// Bits of a sum of products of eight bits below its first (DeepSeek-V3 technical report, section 3.3.2).
+constexpr int FP8_FRACTION_BITS = 13;
+
+// Adds the products of 32 values of eight bits to a sum as a tensor core does: all terms lose the bits that lie too far
+// below the largest of them, and so does the sum.
+static inline float add_fp8_products(float sum, const float* a, const float* b) {
+    double terms[33], plain = sum;
+    int largest = -1000, exponent;
+    terms[32] = sum;
+    for (int k = 0; k < 32; k++) terms[k] = static_cast<double>(a[k]) * b[k], plain += terms[k];
+    if (!std::isfinite(plain)) return static_cast<float>(plain);
+    for (double term : terms) {
+        std::frexp(term, &exponent);
+        if (term != 0 && exponent > largest) largest = exponent;
+    }
+    double total = 0;
+    for (double term : terms) total += without_bits_below(term, largest - 1 - FP8_FRACTION_BITS);
+    std::frexp(total, &exponent);
+    return static_cast<float>(without_bits_below(total, exponent - 1 - FP8_FRACTION_BITS));
+}
+
+// Returns the value of a byte of a format of eight bits.
+static inline float fp8_to_float(u32 byte, bool is_e4m3) {
+    if (!is_e4m3) return half_to_float(static_cast<u16>(byte << 8));
+    const u32 size = byte & 0x7F, mantissa = size & 7;
+    const int exponent = static_cast<int>(size >> 3);
+    float value = size == 0x7F ? NAN : exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    return byte & 0x80 ? -value : value;
+}
+
 template <bool transposed>
 static inline void ldmatrix(u32 (&to)[4], u32 row) {
     const u64* rows = exchange_words(row);
@@ -462,6 +496,24 @@ DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         d[i] = add_products(d[i], warp.a[side][group + 8 * (i / 2)], warp.b[side][pair + i % 2], 16);
     }
 }
+
+#if defined(PROMOTION_PAIRS)
+// Multiplies fragments as `mma.sync` does, with PTX's layout over lanes, "Matrix fragments for mma.m16n8k32".
+DEVICE void mma_fp8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    using namespace machine;
+    u32 side = current->exchanges++ & 1, l = lane(), group = l / 4, first = 4 * (l % 4);
+    Warp& warp = machine::warp();
+    auto unpack_bytes = [](float* to, u32 bytes, bool is_e4m3) {
+        for (u32 i = 0; i < 4; i++) to[i] = fp8_to_float(bytes >> 8 * i & 0xFF, is_e4m3);
+    };
+    for (u32 i = 0; i < 4; i++) unpack_bytes(&warp.a[side][group + 8 * (i % 2)][first + 16 * (i / 2)], a[i], A_IS_E4M3 != 0);
+    for (u32 i = 0; i < 2; i++) unpack_bytes(&warp.b[side][group][first + 16 * i], b[i], B_IS_E4M3 != 0);
+    sync_warp();
+    for (u32 i = 0; i < 4; i++) {
+        d[i] = add_fp8_products(d[i], warp.a[side][group + 8 * (i / 2)], warp.b[side][2 * (l % 4) + i % 2]);
+    }
+}
+#endif
 
 DEVICE void cp_async(u32 to, const void* from, bool there) {
     machine::Copy copy = {machine::shared_at(to), {0, 0, 0, 0}, machine::current->group};

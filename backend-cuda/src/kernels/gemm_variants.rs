@@ -100,6 +100,47 @@ macro_rules! tiles {
         ]
     };
 }
+/// Macro of an `mma.sync` kernel of operands of eight bits with one tile: formats of a and b (1: E4M3), rows, columns, warps
+/// along each, blocks of a multiprocessor.
+macro_rules! mma_fp8 {
+    ($name:literal, $a:literal, $b:literal, $tile:literal, $m:literal, $n:literal, $warps:expr, $blocks:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[
+                    ("MODE", 0),
+                    ("A_IS_E4M3", $a),
+                    ("B_IS_E4M3", $b),
+                    ("TILE_M", $m),
+                    ("TILE_N", $n),
+                    ("WARPS_M", $warps.0),
+                    ("WARPS_N", $warps.1),
+                    ("PROMOTION_PAIRS", PROMOTION_K / 2),
+                ],
+                threads: 32 * $warps.0 * $warps.1,
+                blocks: $blocks,
+                // Three stages of both operands: rows of 32 pairs and 16 bytes of padding.
+                shared: 3 * 80 * ($m + $n),
+                arch: [89, u32::MAX],
+                ..Module::new(
+                    concat!("mma_fp8_", $name, "_", $tile),
+                    &[STORE, IMPLICIT_GEMM, file!("fp8.cuh"), file!("mma_fp8.cu")],
+                )
+            },
+            entry: "mma_fp8_gemm",
+        }
+    };
+}
+macro_rules! mma_fp8_tiles {
+    ($name:literal, $a:literal, $b:literal) => {
+        [
+            // A thread has 64 sums of each kind, so one block has all registers.
+            mma_fp8!($name, $a, $b, "128x128", 128, 128, (2, 4), 1),
+            // 170 registers, because sm_90 unpacks bytes to halves in others.
+            mma_fp8!($name, $a, $b, "64x64", 64, 64, (2, 2), 3),
+        ]
+    };
+}
+
 macro_rules! simt {
     ($name:literal, [$mode:expr, $a:expr, $b:expr]) => {
         Kernel {
@@ -213,6 +254,17 @@ macro_rules! wgmma_tma_convolutions {
 
 /// Maximum number of terms in one accumulator of tensor cores. Accumulators truncate, so long sums of one sign drift.
 pub const MAX_ACCUMULATION_K: u32 = 4096;
+/// Number of products of eight bits that tensor cores add before their sum is added in f32 registers. Their accumulators keep
+/// about 14 bits (DeepSeek-V3 technical report, section 3.3.2, which promotes after as many).
+pub const PROMOTION_K: u32 = 128;
+/// Kernels of products of operands of eight bits by `mma.sync`: by format of a and of b (E5M2, E4M3) and tile.
+pub static MMA_FP8: [[[Kernel; 2]; 2]; 2] = [
+    [mma_fp8_tiles!("e5m2_e5m2", 0, 0), mma_fp8_tiles!("e5m2_e4m3", 0, 1)],
+    [mma_fp8_tiles!("e4m3_e5m2", 1, 0), mma_fp8_tiles!("e4m3_e4m3", 1, 1)],
+];
+/// Tiles of [`MMA_FP8`] and the warps along their rows and columns.
+pub const FP8_TILES: [(TileShape, WarpGrid); 2] =
+    [(TileShape::new(128, 128), WarpGrid::new(2, 4)), (TileShape::new(64, 64), WarpGrid::new(2, 2))];
 /// Rows and columns of the tiles of [`MMA_SYNC_GEMM`] and [`MMA_SYNC_CONV`]; the last takes operands of any alignment.
 pub const TILE_SHAPES: [TileShape; 5] = [
     TileShape::new(128, 128),

@@ -1,0 +1,108 @@
+//! Products of operands of eight bits on the emulation, whose tensor cores keep 14 bits of such sums.
+
+mod emulated;
+mod fp8_gemm;
+
+use emulated::Emulated;
+use gradscale::{
+    Cpu, Input, Method, Parameters, Trainer, TrainerOptions,
+    gradscale_core::{
+        backend::{Backend, DType, Launch, Slot, Store},
+        ops::Gemm,
+        store_format::StoreFormat,
+    },
+    models::{Decoder, DecoderSize},
+    optim::AdamW,
+};
+use gradscale_cuda::{Cuda, Error, kernels::MMA_FP8};
+
+/// Creates a device, or prints why there is none.
+fn emulated(arch: u32, multiprocessors: u32) -> Option<Emulated> {
+    Emulated::new(arch, multiprocessors).inspect_err(|reason| println!("SKIPPED: {reason}")).ok()
+}
+
+#[test]
+fn every_tile_of_every_pair_of_formats() {
+    // Many multiprocessors take small tiles and divide sums, one takes large tiles.
+    let Some(devices) = [1, 8].map(|count| emulated(89, count)).into_iter().collect::<Option<Vec<_>>>() else { return };
+    for emulated in &devices {
+        fp8_gemm::check(&emulated.open().expect("a device"));
+    }
+    let used = |name: &str| devices.iter().any(|emulated| emulated.used().contains_key(name));
+    let kernels = MMA_FP8.as_flattened().as_flattened().iter().map(|kernel| kernel.module.name);
+    let unused: Vec<_> = kernels.chain(["pack_fp8", "split_k_reduce"]).filter(|name| !used(name)).collect();
+    assert!(unused.is_empty(), "no shape runs {unused:?}");
+}
+
+/// Packs operands in bands: of one matrix, or of rows of one.
+#[test]
+fn bands() {
+    let Some(emulated) = emulated(89, 1) else { return };
+    fp8_gemm::check_integers(&emulated.open().expect("a device").with_max_copy_bytes(4096));
+}
+
+/// Runs a product with operands of eight bits.
+fn launch(device: &Cuda) -> Result<(), Error> {
+    let table = device.table(2, 0)?;
+    let [a, b, mut y] = [(), (), ()].map(|()| device.alloc(DType::F16, 256).expect("memory"));
+    let p = Gemm::new(16, 16, 16).expect("a valid shape").operand_formats([StoreFormat::E5m2, StoreFormat::E4m3]);
+    device.launch(Launch::Gemm { p, a: &a, b: &b, bias: None, y: Store::keep(Slot::ONE, &table, &mut y) })
+}
+
+#[test]
+fn a_device_without_eight_bits_says_so() {
+    let Some(emulated) = emulated(80, 1) else { return };
+    let error = launch(&emulated.open().expect("a device")).expect_err("sm_80");
+    let words = "products in eight bits need compute capability 89 and the device has 80; leave products=fp8 out";
+    assert_eq!(error.to_string(), words);
+}
+
+/// Trains a decoder with attention for some steps, and returns the losses and the bits of the weights.
+fn train<B: Backend<Error: 'static>>(device: B, method: &str, recorded: bool) -> (Vec<f32>, Vec<u32>) {
+    let mut parameters = Parameters::seeded(1);
+    let size = DecoderSize { context: 6, width: 24, heads: 2, layers: 1, dropout: 0.0 };
+    let net = Decoder::new(&mut parameters.at("net"), 20, size);
+    let method: Method = method.parse().unwrap_or_else(|error| panic!("{error}"));
+    let mut trainer = Trainer::new(device, parameters, AdamW::new(0.01), method)
+        .expect("a trainer")
+        .with_options(TrainerOptions::new().with_recording(recorded));
+    let tokens: Vec<u32> = (0..12).map(|i| i * 7 % 20).collect();
+    let labels: Vec<u32> = (0..12).map(|i| (i + 1) * 7 % 20).collect();
+    let losses = (0..5).map(|_| {
+        let batch = [Input::u32([2, 6], &tokens), Input::u32([2, 1, 6], &labels)];
+        let gradients = trainer.backward(batch, |[x, labels]| net.logits(x).cross_entropy(labels)).expect("gradients");
+        let outcome = trainer.step(gradients).expect("a step");
+        assert_eq!(outcome.skipped, None);
+        outcome.loss
+    });
+    let losses = losses.collect();
+    let weights = trainer.parameters().expect("readable").into_iter();
+    (losses, weights.flat_map(|(_, tensor)| tensor.data.into_iter().map(f32::to_bits)).collect())
+}
+
+/// A training with products in eight bits learns as one with products of halves, and its recorded steps have the bits of
+/// eager ones. The CPU multiplies halves under both methods.
+#[test]
+fn a_decoder_learns_with_products_in_eight_bits() {
+    let Some(emulated) = emulated(89, 2) else { return };
+    let half = "gs:grad=e5m2,act=e4m3,weight=e4m3";
+    let fp8 = format!("{half},products=fp8");
+    let [eager, recorded] = [false, true].map(|recorded| train(emulated.open().expect("a device"), &fp8, recorded));
+    assert_eq!(recorded, eager);
+    let used = emulated.used();
+    // Products of the forward pass; gradients of weights, and of what they multiply; gradients of the right side of an
+    // attention product.
+    for formats in ["e4m3_e4m3", "e5m2_e4m3", "e4m3_e5m2"] {
+        let kernel = format!("mma_fp8_{formats}_64x64");
+        assert!(used.contains_key(&kernel), "{kernel}: {used:?}");
+    }
+    let beside = train(emulated.open().expect("a device"), half, true);
+    assert_ne!(beside.1, eager.1);
+    let [first, last] = [beside.0[0], beside.0[4]];
+    assert!(last < 0.8 * first, "{beside:?}");
+    for (a, b) in eager.0.iter().zip(&beside.0) {
+        assert!((a - b).abs() < 0.02 * b, "{:?} beside {:?}", eager.0, beside.0);
+    }
+    let [on_cpu, halves_on_cpu] = [&fp8, half].map(|method| train(Cpu::new(1).expect("a CPU"), method, true));
+    assert_eq!(on_cpu, halves_on_cpu);
+}
