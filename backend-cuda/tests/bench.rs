@@ -10,6 +10,8 @@ mod blas;
 mod copies;
 #[path = "../benches/cuda/elements.rs"]
 mod elements;
+#[path = "../benches/cuda/fp8.rs"]
+mod fp8;
 #[path = "../benches/cuda/measure.rs"]
 mod measure;
 #[path = "../benches/cuda/model.rs"]
@@ -223,6 +225,19 @@ fn products_of_all_sizes_run() {
         let mut bench = small(&device, &["gemm", "conv"]);
         odd::measure(&mut bench).expect("it runs");
         assert_eq!(bench.table().lines().count(), 3);
+    }
+}
+
+/// Products in eight bits and a decoder's step have lines; on a device without such units there are none.
+#[test]
+fn products_in_eight_bits_beside_halves() {
+    for (arch, count) in [(80, 0), (89, 12)] {
+        let Some((emulated, device)) = emulated(arch) else { return };
+        let mut bench = small(&device, &["fp8"]);
+        fp8::measure(&mut bench, &|| emulated.open()).expect("runs");
+        let rows = rows(&bench);
+        assert_eq!(rows.len(), count, "{rows:?}");
+        assert_eq!(emulated.used().keys().any(|name| name.starts_with("mma_fp8_e5m2_e4m3")), count > 0);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests on a real GPU: every tile of every product, which shows whether wgmma and the TMA engine behave as this
 //! project assumes, and the engine.
 
+mod fp8_gemm;
 mod gemm;
 mod grad_reduce;
 mod segnet;
@@ -31,6 +32,17 @@ fn every_tile_of_every_product() {
         println!("kernels for this architecture alone: {:?}", device.self_test_results());
         assert!(device.self_test_results().values().all(Result::is_ok), "{:?}", device.self_test_results());
     }
+}
+
+#[test]
+fn products_in_eight_bits() {
+    let Some(device) = gpu() else { return };
+    let arch = device.gpu().arch();
+    if arch < 89 {
+        println!("not here: products in eight bits, which sm_{arch} lacks");
+        return;
+    }
+    fp8_gemm::check(&device);
 }
 
 #[test]

@@ -167,6 +167,13 @@ phase_peers_compiled() {
     with_clocks python3 peers.py "${on_cpu[@]}" compiled --compile-seconds 100
 }
 phase_bench_products() { with_clocks bin/cuda-bench "${small[@]}" copy gemm conv; }
+# The test prints "not here" on a card without units for eight bits.
+phase_fp8() {
+    bin/cuda-tests products_in_eight_bits --nocapture || return
+    with_clocks bin/cuda-bench "${small[@]}" fp8 || return
+    python_with torch
+    python3 peers.py "${on_cpu[@]}" fp8
+}
 phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm softmax cross-entropy update; }
 phase_ncu() {
     ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -1)

@@ -5,6 +5,7 @@
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
 //! cargo bench -p gradscale-cuda -- odd             # sizes and strides of real networks that kernels do not like
 //! cargo bench -p gradscale-cuda -- networks        # training steps of eight networks; with names, of these alone
+//! cargo bench -p gradscale-cuda -- fp8             # products in eight bits, and a decoder's step with them
 //! cargo bench -p gradscale-cuda -- launches        # each launch of a SegNet step, by events around it
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
@@ -24,6 +25,7 @@
 mod blas;
 mod copies;
 mod elements;
+mod fp8;
 mod measure;
 mod model;
 mod networks;
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         .and_then(|()| odd::measure(&mut bench))
         .and_then(|()| elements::measure(&mut bench))
         .and_then(|()| training::step(&mut bench))
+        .and_then(|()| fp8::measure(&mut bench, &|| Cuda::open(0)))
         .and_then(|()| networks::measure_all(&mut bench, &|| Cuda::open(0)))
         .and_then(|()| {
             let launches = training::launches(&bench)?;

@@ -251,21 +251,12 @@ pub fn measure_all(bench: &mut Bench<'_>, open: &dyn Fn() -> Result<Cuda, Error>
         let built = built.join().map_err(|_| failed("a network could not be built"))?;
         let count = built.parameters.count();
         println!("{name}: {count} parameters here, {} in PyTorch {}", row.pytorch, row.why);
-        let measured =
-            row.check(count).and_then(|()| open()).and_then(|device| measure(device, network, &row, built, small));
+        let measured = row
+            .check(count)
+            .and_then(|()| open())
+            .and_then(|device| measure(device, "gs", network, &row, built, small));
         match measured {
-            Ok(Measured { seconds, memory, repeated, skipped }) => {
-                let speed = format!("{:.1} {}/s", row.units(network) as f64 / seconds, row.unit);
-                let (milliseconds, gigabytes) = (1e3 * seconds, memory as f64 / 1e9);
-                let mut beside = format!(
-                    "{milliseconds:.2} ms for {} × {}, {gigabytes:.1} GB, {count} parameters",
-                    row.batch, row.length
-                );
-                if repeated + skipped > 0 {
-                    write!(beside, ", {repeated} batches repeated, {skipped} steps skipped").ok();
-                }
-                bench.line(&format!("{name} step: with scaling"), speed, beside, None);
-            }
+            Ok(measured) => add_line(bench, &format!("{name} step: with scaling"), network, &row, &measured),
             Err(error) => {
                 println!("{name}: failed: {error}");
                 result = Err(error);
@@ -273,6 +264,34 @@ pub fn measure_all(bench: &mut Bench<'_>, open: &dyn Fn() -> Result<Cuda, Error>
         }
     }
     result
+}
+
+/// Adds the line of a network's training step.
+fn add_line(bench: &mut Bench<'_>, name: &str, network: Network, row: &Row, measured: &Measured) {
+    let Measured { seconds, memory, repeated, skipped } = measured;
+    let speed = format!("{:.1} {}/s", row.units(network) as f64 / seconds, row.unit);
+    let (milliseconds, gigabytes, count) = (1e3 * seconds, *memory as f64 / 1e9, row.parameters);
+    let mut beside =
+        format!("{milliseconds:.2} ms for {} × {}, {gigabytes:.1} GB, {count} parameters", row.batch, row.length);
+    if repeated + skipped > 0 {
+        write!(beside, ", {repeated} batches repeated, {skipped} steps skipped").ok();
+    }
+    bench.line(name, speed, beside, None);
+}
+
+/// Measures the decoder's training step by a method.
+///
+/// # Errors
+/// The device's.
+pub fn decoder_step(
+    bench: &mut Bench<'_>, name: &str, method: &str, open: &dyn Fn() -> Result<Cuda, Error>,
+) -> Result<(), Error> {
+    let small = bench.size(false, true);
+    let row = Row::new(Network::Decoder, small);
+    let built = Built::new(Network::Decoder, &row, small);
+    let measured = measure(open()?, method, Network::Decoder, &row, built, small)?;
+    add_line(bench, name, Network::Decoder, &row, &measured);
+    Ok(())
 }
 
 /// Generator of random batches for a network.
@@ -315,7 +334,9 @@ fn normalised(x: Var<'_>) -> Var<'_> {
     x.affine(1.0 / 127.5, -1.0)
 }
 
-fn measure(device: Cuda, network: Network, row: &Row, built: Built, small: bool) -> Result<Measured, Error> {
+fn measure(
+    device: Cuda, method: &str, network: Network, row: &Row, built: Built, small: bool,
+) -> Result<Measured, Error> {
     let Built { parameters, net } = built;
     let momentum = || Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(RATE) });
     let optimizer = match network {
@@ -326,7 +347,7 @@ fn measure(device: Cuda, network: Network, row: &Row, built: Built, small: bool)
             Dcgan::NAMES.into_iter().fold(adam, |adam, name| adam.group(name, RATE, 0.0))
         }
     };
-    let method: Method = "gs".parse().map_err(failed)?;
+    let method: Method = method.parse().map_err(failed)?;
     let mut trainer = Trainer::new(device, parameters, optimizer, method)
         .map_err(failed)?
         .with_options(TrainerOptions::new().with_skip_limit(0));

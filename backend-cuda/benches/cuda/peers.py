@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch's copy, cuDNN's convolutions and PyTorch's training step of SegNetBasic, for the table of the CUDA bench.
+"""PyTorch's copy, its products in eight bits, cuDNN's convolutions and PyTorch's training step of SegNetBasic, for the table
+of the CUDA bench.
 
 usage: peers.py [--device cpu] [--small] [PART ...]
 
-Parts are copy, conv, odd, segnet, f32 and compiled; without any, all run in this order. Prints a Markdown table, each
+Parts are copy, fp8, conv, odd, segnet, f32 and compiled; without any, all run in this order. Prints a Markdown table, each
 row as soon as it is known. The training step in mixed precision has four variants: unpooling by max_unpool2d, which has
 kernels only for NCHW, or by a scatter that keeps channels last; each eager (segnet) or by torch.compile (compiled). The
 row without an addition is the fastest so far. odd.csv, in this folder or its parent, has the odd sizes.
@@ -25,7 +26,7 @@ except ImportError:
     sys.exit("PyTorch is not installed")
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ["copy", "conv", "odd", "segnet", "f32", "compiled"]
+PARTS = ["copy", "fp8", "conv", "odd", "segnet", "f32", "compiled"]
 # Runs of a side, fewer where a run takes long: time on a device is short.
 RUNS, MIN_RUNS, MAX_SECONDS = 21, 3, 1.5
 # Seconds after which a compilation is given up.
@@ -88,6 +89,26 @@ def copy(machine):
     x = torch.empty(machine.size(1 << 28, 1 << 12), device=machine.device).normal_()
     y = torch.empty_like(x)
     row("copy of 1 GiB, PyTorch", f"{8 * x.numel() / machine.median(lambda: y.copy_(x)) / 1e9:.0f} GB/s")
+
+
+def fp8(machine):
+    """Measures torch._scaled_mm of operands that are bytes already, and with the cast of both from half. Its sums are
+    promoted to f32, as ours are (use_fast_accum=False)."""
+    for size in machine.size([2048, 4096, 8192], [32, 64, 128]):
+        half = [torch.randn(size, size, device=machine.device, dtype=torch.half) for _ in range(2)]
+        one = torch.ones((), device=machine.device)
+        cast = lambda: [x.to(torch.float8_e4m3fn) for x in half]
+        multiply = lambda a, b: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.half, use_fast_accum=False)
+        name = f"fp8 gemm {size}³, PyTorch _scaled_mm"
+        try:
+            a, b = cast()
+            seconds = machine.median(lambda: multiply(a, b)), machine.median(lambda: multiply(*cast()))
+        # CPUs and earlier cards may have no such product.
+        except Exception as error:
+            failed(name, error)
+            continue
+        for words, taken in zip(["", " and casts"], seconds):
+            row(name + words, f"{2 * size**3 / taken / 1e12:.1f} TFLOP/s")
 
 
 def passes(machine, name, shape, outputs, kernel, stride, wanted, dtype=None, runs=RUNS, before=5):
@@ -297,7 +318,7 @@ def main():
     cudnn = f", cuDNN {torch.backends.cudnn.version()}" if asked.device == "cuda" else ""
     print(f"\nPyTorch {torch.__version__}{cudnn}, channels last, benchmark mode\n")
     print("| what | PyTorch |\n|---|---|", flush=True)
-    work = {"copy": copy, "conv": conv, "odd": odd, "segnet": segnet, "f32": f32, "compiled": compiled}
+    work = {"copy": copy, "fp8": fp8, "conv": conv, "odd": odd, "segnet": segnet, "f32": f32, "compiled": compiled}
     is_whole = True
     for part in asked.parts or PARTS:
         # A part that fails does not stop the next.
