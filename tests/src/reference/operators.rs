@@ -81,16 +81,19 @@ impl Reference {
         let channels = result[3] as usize;
         let mut sums = vec![0f32; len(result)];
         for [image, r, s, o] in places(p.y()) {
-            for [_, i, j, k] in places([1, kh, kw, depth]) {
+            let yi = index(p.y(), [image, r, s, o]);
+            for [_, i, j, _] in places([1, kh, kw, 1]) {
                 let (Some(u), Some(v)) = (p.place(0, r, i), p.place(1, s, j)) else { continue };
-                let xi = index(p.x(), [image, u, v, o / outs * depth + k]);
-                let (wi, yi) = (index(p.w(), [o, i, j, k]), index(p.y(), [image, r, s, o]));
-                let (to, v) = match pass {
-                    Pass::Forward => (yi, a.get(xi) * b.get(wi)),
-                    Pass::Data => (xi, a.get(yi) * b.get(wi)),
-                    Pass::Weight => (wi, a.get(xi) * b.get(yi)),
-                };
-                sums[to] += v;
+                let x_start = index(p.x(), [image, u, v, o / outs * depth]);
+                let w_start = index(p.w(), [o, i, j, 0]);
+                for (xi, wi) in (x_start..).zip(w_start..).take(depth as usize) {
+                    let (to, v) = match pass {
+                        Pass::Forward => (yi, a.get(xi) * b.get(wi)),
+                        Pass::Data => (xi, a.get(yi) * b.get(wi)),
+                        Pass::Weight => (wi, a.get(xi) * b.get(yi)),
+                    };
+                    sums[to] += v;
+                }
             }
         }
         let bias = |i: usize| bias.map_or(0.0, |bias| bias.get(i % channels));
