@@ -90,12 +90,12 @@ fn packed_pairs(rows: u32, vectors: u32, matrices: u32) -> Result<u32, Error> {
 }
 
 impl Cuda {
-    /// Computes a product of matrices whose halves are all values of formats of eight bits.
+    /// Computes a product of matrices whose halves are all values of formats of eight bits; `by` chooses the kernel.
     ///
     /// # Errors
     /// [`Error::NoEightBitProducts`] on a device without such products, [`Error::OutOfMemory`], and the driver's.
     pub(crate) fn run_fp8_gemm(
-        &self, p: &Gemm, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>,
+        &self, p: &Gemm, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>, by: Option<KernelConfig>,
     ) -> Result<(), Error> {
         let arch = self.gpu().arch();
         if arch < MIN_ARCH {
@@ -122,6 +122,24 @@ impl Cuda {
         };
         let a_pairs = packed_pairs(band_rows, vectors, a.matrix_count(matrices))?;
         let b_pairs = packed_pairs(n, vectors, b.matrix_count(matrices))?;
+        let band = |matrices: u32, rows: u32, start: u32| {
+            let row_pairs = vectors * VECTOR_PAIRS;
+            let stride = |operand: &HalfOperand, rows: u32| if operand.strides[2] == 0 { 0 } else { rows * row_pairs };
+            GemmProblem {
+                kind: GemmKind::Matmul([false, true]),
+                shape: GemmShape { m: rows, n, k: row_pairs },
+                batch: matrices,
+                is_vectorizable: true,
+                strides: OperandStrides { a: [row_pairs, 1, stride(&a, rows)], b: [1, row_pairs, stride(&b, n)] },
+                placement: ResultPlacement { start, ..problem.placement },
+                ..problem
+            }
+        };
+        // Before operands are packed, because a self-test needs the same scratch memory.
+        let config = match by {
+            Some(config) => config,
+            None => self.select_fp8_kernel(&band(matrices, band_rows, 0), p.formats())?,
+        };
         let a_packed = self.copies_workspace(2 * (u64::from(a_pairs) + u64::from(b_pairs)))?;
         let b_packed = a_packed + 2 * u64::from(a_pairs);
         for matrix in (0..batch).step_by(matrices as usize) {
@@ -130,28 +148,22 @@ impl Cuda {
             for row in (0..m).step_by(band_rows as usize) {
                 let rows = band_rows.min(m - row);
                 self.pack(&a.starting_at(matrix, row), a_packed, [a.matrix_count(matrices), rows, k])?;
-                let row_pairs = vectors * VECTOR_PAIRS;
-                let stride =
-                    |operand: &HalfOperand, rows: u32| if operand.strides[2] == 0 { 0 } else { rows * row_pairs };
-                let band = GemmProblem {
-                    kind: GemmKind::Matmul([false, true]),
-                    shape: GemmShape { m: rows, n, k: row_pairs },
-                    batch: matrices,
-                    is_vectorizable: true,
-                    strides: OperandStrides { a: [row_pairs, 1, stride(&a, rows)], b: [1, row_pairs, stride(&b, n)] },
-                    placement: ResultPlacement {
-                        start: matrix * problem.y_stride + row * problem.ldy,
-                        ..problem.placement
-                    },
-                    ..problem
-                };
-                let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
-                let config = KernelConfig::fp8(&band, p.formats(), workspace_bytes, self.gpu().multiprocessors());
+                let band = band(matrices, rows, matrix * problem.y_stride + row * problem.ldy);
                 let packed = Operands { at: [a_packed, b_packed], types: x.types };
                 self.launch_problem(&band, &packed, bias, y, Some(config))?;
             }
         }
         Ok(())
+    }
+
+    /// Selects the kernel for packed operands: the best of those that the device has and that have passed their self-test
+    /// there.
+    fn select_fp8_kernel(&self, problem: &GemmProblem, formats: [StoreFormat; 2]) -> Result<KernelConfig, Error> {
+        let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
+        let multiprocessors = self.gpu().multiprocessors();
+        let candidates =
+            KernelConfig::fp8_candidates(problem, formats, workspace_bytes, multiprocessors, self.has_warpgroups());
+        self.first_safe(problem, &candidates)
     }
 
     /// Enqueues the packing of an operand: matrices of `rows` rows of `k` values.

@@ -85,7 +85,7 @@ impl Cuda {
         let problem = GemmProblem::gemm(p);
         let operands = Operands::from_problem(&problem, a, b);
         if p.has_eight_bit_operands() && operands.are_halves() {
-            return self.run_fp8_gemm(p, &operands, bias, y);
+            return self.run_fp8_gemm(p, &operands, bias, y, None);
         }
         if !problem.is_vectorizable && operands.are_halves() && self.is_copied_gemm_faster(p) {
             return self.run_copied_gemm(p, &operands, bias, y);
@@ -222,7 +222,12 @@ impl Cuda {
         let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
         let candidates =
             KernelConfig::candidates(problem, workspace_bytes, self.gpu().multiprocessors(), self.has_warpgroups());
-        for &candidate in &candidates {
+        self.first_safe(problem, &candidates)
+    }
+
+    /// Returns the first candidate that needs no self-test or has passed it on this device.
+    pub(crate) fn first_safe(&self, problem: &GemmProblem, candidates: &[KernelConfig]) -> Result<KernelConfig, Error> {
+        for &candidate in candidates {
             let shape = TestShape::new(problem, candidate);
             if !candidate.is_arch_specific() || self.passes_self_test(problem.kind, candidate, shape)? {
                 return Ok(candidate);
@@ -237,17 +242,25 @@ impl Cuda {
         KernelConfig::simt(problem, types == [DType::F32; 2], workspace_bytes, self.gpu().multiprocessors())
     }
 
-    /// Runs one product twice: by the kernel of `choice`, and by the kernel for operands of any alignment, which is the
-    /// simplest.
+    /// Runs one product twice: by the kernel of `config`, and by the kernel for operands of any alignment, which is the
+    /// simplest. It multiplies halves, also if the other one
+    /// multiplies operands of eight bits.
     pub(crate) fn run_both_kernels(
         &self, kind: GemmKind, config: KernelConfig, shape: TestShape, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
     ) -> Result<(), Error> {
+        let formats = config.eight_bit_formats();
         let problem = match kind {
             GemmKind::Matmul(_) => GemmProblem::gemm(&self_test::test_gemm(kind)?),
             GemmKind::Conv(pass) => GemmProblem::conv(&self_test::test_conv(config, pass, shape)?, pass),
         };
         let operands = Operands::from_problem(&problem, a, b);
-        self.launch_problem(&problem, &operands, None, &y[0], Some(config))?;
+        match formats {
+            Some(formats) => {
+                let p = self_test::test_gemm(kind)?.operand_formats(formats);
+                self.run_fp8_gemm(&p, &operands, None, &y[0], Some(config))?;
+            }
+            None => self.launch_problem(&problem, &operands, None, &y[0], Some(config))?,
+        }
         self.launch_problem(&problem, &operands, None, &y[1], Some(KernelConfig::mma_sync_unaligned(kind)))
     }
 }

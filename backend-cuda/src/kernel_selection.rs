@@ -61,8 +61,8 @@ use crate::{
     gemm_problem::{GemmKind, GemmProblem},
     kernels::{
         FP8_TILES, Kernel, MAX_ACCUMULATION_K, MMA_FP8, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV,
-        WGMMA_CONV_SWAPPED, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM,
-        WGMMA_TMA_TILE_SHAPES, WarpGrid,
+        WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV,
+        WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
     },
 };
 use gradscale_core::{
@@ -186,6 +186,26 @@ const fn load_instructions(kind: GemmKind) -> LoadInstructions {
     LoadInstructions { rows, columns }
 }
 
+/// Pairs of formats of products of operands of eight bits.
+pub(crate) const EIGHT_BIT_FORMATS: [[StoreFormat; 2]; 4] = [
+    [StoreFormat::E5m2, StoreFormat::E5m2],
+    [StoreFormat::E5m2, StoreFormat::E4m3],
+    [StoreFormat::E4m3, StoreFormat::E5m2],
+    [StoreFormat::E4m3, StoreFormat::E4m3],
+];
+
+/// Returns the indices of the formats of a and b in tables of kernels for eight bits.
+fn format_indices(formats: [StoreFormat; 2]) -> [usize; 2] {
+    formats.map(|format| usize::from(format == StoreFormat::E4m3))
+}
+
+/// Returns candidates down to the first that needs no self-test.
+fn down_to_safe(mut candidates: Vec<KernelConfig>) -> Vec<KernelConfig> {
+    let safe = candidates.iter().position(|config| !config.is_arch_specific()).unwrap_or(0);
+    candidates.truncate(safe + 1);
+    candidates
+}
+
 impl SplitKConstraints {
     /// Limits for a problem whose partial sums have `workspace_bytes` bytes.
     ///
@@ -245,13 +265,16 @@ impl KernelConfig {
         Self { kernel: &kind.mma_sync_kernels()[4], tile: TILE_SHAPES[4], cluster: 1, mainloop, loads, swaps_ab: false }
     }
 
-    /// Returns the kernel for packed operands of eight bits, whose problem counts k in pairs of bytes: the one with the
-    /// shorter modelled time.
+    /// Returns the kernels for packed operands of eight bits, whose problem counts k in pairs of bytes, in the order of their
+    /// modelled time, down to the first that needs no self-test.
     ///
-    /// Tensor cores multiply two pairs of bytes in the time of two halves, so the model is that of `mma.sync` with pairs.
-    pub fn fp8(problem: &GemmProblem, formats: [StoreFormat; 2], workspace_bytes: usize, multiprocessors: u32) -> Self {
-        let [a, b] = formats.map(|format| usize::from(format == StoreFormat::E4m3));
-        let with_tile = |i: usize| Self {
+    /// Tensor cores multiply two pairs of bytes in the time of two halves, so the model is that of halves with pairs.
+    pub fn fp8_candidates(
+        problem: &GemmProblem, formats: [StoreFormat; 2], workspace_bytes: usize, multiprocessors: u32,
+        has_warpgroups: bool,
+    ) -> Vec<Self> {
+        let [a, b] = format_indices(formats);
+        let mma_sync = |i: usize| Self {
             kernel: &MMA_FP8[a][b][i],
             tile: FP8_TILES[i].0,
             cluster: 1,
@@ -259,10 +282,30 @@ impl KernelConfig {
             loads: load_instructions(problem.kind),
             swaps_ab: false,
         };
-        let [large, small] = [0, 1].map(with_tile);
-        let [large_cycles, small_cycles] =
-            [large, small].map(|config| config.cycles(problem, workspace_bytes, multiprocessors));
-        if large_cycles <= small_cycles { large } else { small }
+        let warpgroups = has_warpgroups && problem.has_tma_tiles();
+        let wgmma = warpgroups.then(|| Self::wgmma_fp8(formats));
+        let mut candidates: Vec<Self> = wgmma.into_iter().chain([0, 1].map(mma_sync)).collect();
+        candidates.sort_by_cached_key(|config| config.cycles(problem, workspace_bytes, multiprocessors));
+        down_to_safe(candidates)
+    }
+
+    /// Returns the formats of the operands of a kernel for eight bits by warpgroups; `None` for other kernels.
+    pub fn eight_bit_formats(&self) -> Option<[StoreFormat; 2]> {
+        let is_own = |formats: &[StoreFormat; 2]| core::ptr::eq(self.kernel, Self::wgmma_fp8(*formats).kernel);
+        EIGHT_BIT_FORMATS.into_iter().find(is_own)
+    }
+
+    /// Returns the kernel for operands of eight bits by warpgroups, for compute capability 9.0 alone.
+    pub fn wgmma_fp8(formats: [StoreFormat; 2]) -> Self {
+        let [a, b] = format_indices(formats);
+        Self {
+            kernel: &WGMMA_FP8[a][b],
+            tile: WGMMA_FP8_TILE,
+            cluster: 1,
+            mainloop: MainloopKind::WgmmaTma,
+            loads: LoadInstructions { rows: 0, columns: 0 },
+            swaps_ab: false,
+        }
     }
 
     /// Returns the kernels for f16 operands in aligned 8-wide vectors, for every device.
@@ -329,9 +372,7 @@ impl KernelConfig {
         let mut candidates: Vec<Self> = arch_specific.chain(Self::mma_sync_candidates(problem.kind)).collect();
         // Stable: of two that take as long, the one listed first wins.
         candidates.sort_by_cached_key(|config| config.cycles(problem, workspace_bytes, multiprocessors));
-        let safe = candidates.iter().position(|config| !config.is_arch_specific()).unwrap_or(0);
-        candidates.truncate(safe + 1);
-        candidates
+        down_to_safe(candidates)
     }
 
     /// Returns the problem as the kernel computes it: by TMA in whole boxes of channels.

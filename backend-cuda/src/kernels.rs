@@ -24,8 +24,9 @@ mod gemm_variants;
 
 pub use gemm_variants::{
     FP8_TILES, MAX_ACCUMULATION_K, MMA_FP8, MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K, SIMT, SIMT_VEC4_CONV,
-    SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED,
-    WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
+    SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8,
+    WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM,
+    WGMMA_TMA_TILE_SHAPES, WarpGrid,
 };
 
 /// Compilation unit: files in order, preceded by definitions.
@@ -231,12 +232,6 @@ pub static SOFTMAX: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax" 
 /// Kernel of the gradient of a softmax of rows, or of its logarithm, with respect to the scores.
 pub static SOFTMAX_VJP: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax_vjp" };
 
-const LSTM_MODULE: Module = Module::new("lstm", &[STORE, ELEMENTWISE, FUNCTIONS, file!("lstm.cu")]);
-/// Kernel of a step of an LSTM cell.
-pub static LSTM: Kernel = Kernel { module: &LSTM_MODULE, entry: "lstm" };
-/// Kernel of the gradient of a step of an LSTM cell.
-pub static LSTM_VJP: Kernel = Kernel { module: &LSTM_MODULE, entry: "lstm_vjp" };
-
 /// Maximum number of classes of a row that a single thread handles.
 pub const MAX_CLASSES_PER_THREAD: u32 = 32;
 const CROSS_ENTROPY_MODULE: Module = Module {
@@ -340,8 +335,6 @@ static STANDALONE: &[&Kernel] = &[
     &NORM_VJP_GROUPS,
     &SOFTMAX,
     &SOFTMAX_VJP,
-    &LSTM,
-    &LSTM_VJP,
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,
@@ -363,10 +356,15 @@ pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
     by_tma.chain(&WGMMA_TMA_CONV_SWAPPED).chain(WGMMA_CONV.as_flattened()).chain(&WGMMA_CONV_SWAPPED)
 }
 
+/// Returns the kernels of products of operands of eight bits that only compute capability 9.0 (sm_90a) has.
+pub fn wgmma_fp8_kernels() -> impl Iterator<Item = &'static Kernel> {
+    WGMMA_FP8.as_flattened().iter()
+}
+
 /// Iterates over the entry points of all kernels of the backend.
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let simt = SIMT.iter().chain(&SIMT_VEC4_GEMM).chain(&SIMT_VEC4_CONV);
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
     let fp8 = MMA_FP8.as_flattened().as_flattened();
-    STANDALONE.iter().copied().chain(simt).chain(halves).chain(fp8).chain(wgmma_kernels())
+    STANDALONE.iter().copied().chain(simt).chain(halves).chain(fp8).chain(wgmma_kernels()).chain(wgmma_fp8_kernels())
 }

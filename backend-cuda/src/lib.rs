@@ -26,7 +26,6 @@ mod gpu;
 mod grad_reduce;
 mod kernel_selection;
 pub mod kernels;
-mod lstm;
 mod memory;
 mod nccl;
 mod norm;

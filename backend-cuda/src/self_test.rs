@@ -4,7 +4,7 @@
 use crate::{
     Cuda, Error,
     gemm_problem::{GemmKind, GemmProblem},
-    kernel_selection::KernelConfig,
+    kernel_selection::{EIGHT_BIT_FORMATS, KernelConfig},
 };
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
@@ -123,11 +123,14 @@ fn compare_results([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) ->
 fn arch_specific_tests() -> impl Iterator<Item = (GemmKind, KernelConfig, TestShape)> {
     let matrices = [false, true].into_iter().flat_map(|b| [false, true].map(|a| GemmKind::Matmul([a, b])));
     let kinds = matrices.chain(Pass::ALL.map(GemmKind::Conv));
-    kinds.flat_map(|kind| {
+    let halves = kinds.flat_map(|kind| {
         KernelConfig::wgmma_candidates(kind)
             .into_iter()
             .flat_map(move |config| TestShape::of_config(kind, config).iter().map(move |&shape| (kind, config, shape)))
-    })
+    });
+    // Packed operands are contiguous along k.
+    let packed = GemmKind::Matmul([false, true]);
+    halves.chain(EIGHT_BIT_FORMATS.map(|formats| (packed, KernelConfig::wgmma_fp8(formats), TestShape::Whole)))
 }
 
 impl Cuda {

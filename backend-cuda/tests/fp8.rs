@@ -14,7 +14,10 @@ use gradscale::{
     models::{Decoder, DecoderSize},
     optim::AdamW,
 };
-use gradscale_cuda::{Cuda, Error, kernels::MMA_FP8};
+use gradscale_cuda::{
+    Cuda, Error,
+    kernels::{MMA_FP8, wgmma_fp8_kernels},
+};
 
 /// Creates a device, or prints why there is none.
 fn emulated(arch: u32, multiprocessors: u32) -> Option<Emulated> {
@@ -25,13 +28,37 @@ fn emulated(arch: u32, multiprocessors: u32) -> Option<Emulated> {
 fn every_tile_of_every_pair_of_formats() {
     // Many multiprocessors take small tiles and divide sums, one takes large tiles.
     let Some(devices) = [1, 8].map(|count| emulated(89, count)).into_iter().collect::<Option<Vec<_>>>() else { return };
-    for emulated in &devices {
-        fp8_gemm::check(&emulated.open().expect("a device"));
-    }
+    fp8_gemm::check(&devices[0].open().expect("a device"));
+    fp8_gemm::check_some(&devices[1].open().expect("a device"));
     let used = |name: &str| devices.iter().any(|emulated| emulated.used().contains_key(name));
     let kernels = MMA_FP8.as_flattened().as_flattened().iter().map(|kernel| kernel.module.name);
     let unused: Vec<_> = kernels.chain(["pack_fp8", "split_k_reduce"]).filter(|name| !used(name)).collect();
     assert!(unused.is_empty(), "no shape runs {unused:?}");
+}
+
+/// Kernels by warpgroups, which pass their self-tests first.
+#[test]
+fn every_pair_of_formats_by_warpgroups() {
+    let Some(emulated) = emulated(90, 1) else { return };
+    let device = emulated.open().expect("a device");
+    fp8_gemm::check_some(&device);
+    fp8_gemm::check_long_sums_of_a_tile(&device);
+    let (used, tested) = (emulated.used(), device.self_test_results());
+    for name in wgmma_fp8_kernels().map(|kernel| kernel.module.name) {
+        assert!(used.contains_key(name) && tested.get(name) == Some(&Ok(())), "{name}: {tested:?}");
+    }
+}
+
+/// A kernel that fails its self-test is replaced by the one for all devices.
+#[test]
+fn a_wrong_kernel_is_not_used() {
+    let Some(emulated) = emulated(90, 1) else { return };
+    emulated.fail("broken=wgmma_fp8_e4m3_e5m2");
+    let device = emulated.open().expect("a device");
+    fp8_gemm::check_one(&device, [StoreFormat::E4m3, StoreFormat::E5m2]);
+    let failed: Vec<_> = device.self_test_results().into_iter().filter(|(_, result)| result.is_err()).collect();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(emulated.used().contains_key("mma_fp8_e4m3_e5m2_128x128"), "{:?}", emulated.used());
 }
 
 /// Packs operands in bands: of one matrix, or of rows of one.

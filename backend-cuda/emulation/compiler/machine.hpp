@@ -319,28 +319,41 @@ static inline float add_products(float sum, const float* a, const float* b, int 
     return sum;
 }
 
-// Returns x without the bits below 2^unit.
-static inline double without_bits_below(double x, int unit) { return std::ldexp(std::trunc(std::ldexp(x, -unit)), unit); }
+// Returns 2^k.
+static inline double exact_power_of_two(int k) {
+    const u64 bits = static_cast<u64>(k + 1023) << 52;
+    double y;
+    memcpy(&y, &bits, 8);
+    return y;
+}
+// Returns k of the largest 2^k that is no larger than a magnitude, or a small number for 0.
+static inline int exponent_of(double x) {
+    u64 bits;
+    memcpy(&bits, &x, 8);
+    return static_cast<int>(bits >> 52 & 0x7FF) - 1023;
+}
 
 // Bits of a sum of products of eight bits below its first (DeepSeek-V3 technical report, section 3.3.2).
 constexpr int FP8_FRACTION_BITS = 13;
+
+// Returns x without the bits that lie too far below 2^largest for such a sum.
+static inline double cut_below(double x, int largest) {
+    return std::trunc(x * exact_power_of_two(FP8_FRACTION_BITS - largest)) * exact_power_of_two(largest - FP8_FRACTION_BITS);
+}
 
 // Adds the products of 32 values of eight bits to a sum as a tensor core does: all terms lose the bits that lie too far
 // below the largest of them, and so does the sum.
 static inline float add_fp8_products(float sum, const float* a, const float* b) {
     double terms[33], plain = sum;
-    int largest = -1000, exponent;
+    // Exponents of products of formats of eight bits are above -40.
+    int largest = -100;
     terms[32] = sum;
     for (int k = 0; k < 32; k++) terms[k] = static_cast<double>(a[k]) * b[k], plain += terms[k];
     if (!std::isfinite(plain)) return static_cast<float>(plain);
-    for (double term : terms) {
-        std::frexp(term, &exponent);
-        if (term != 0 && exponent > largest) largest = exponent;
-    }
+    for (double term : terms) largest = exponent_of(term) > largest ? exponent_of(term) : largest;
     double total = 0;
-    for (double term : terms) total += without_bits_below(term, largest - 1 - FP8_FRACTION_BITS);
-    std::frexp(total, &exponent);
-    return static_cast<float>(without_bits_below(total, exponent - 1 - FP8_FRACTION_BITS));
+    for (double term : terms) total += cut_below(term, largest);
+    return static_cast<float>(total == 0 ? 0 : cut_below(total, exponent_of(total)));
 }
 
 // Returns the value of a byte of a format of eight bits.
@@ -348,8 +361,8 @@ static inline float fp8_to_float(u32 byte, bool is_e4m3) {
     if (!is_e4m3) return half_to_float(static_cast<u16>(byte << 8));
     const u32 size = byte & 0x7F, mantissa = size & 7;
     const int exponent = static_cast<int>(size >> 3);
-    float value = size == 0x7F ? NAN : exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-    return byte & 0x80 ? -value : value;
+    const double value = exponent == 0 ? mantissa * exact_power_of_two(-9) : (8 + mantissa) * exact_power_of_two(exponent - 10);
+    return size == 0x7F ? NAN : static_cast<float>(byte & 0x80 ? -value : value);
 }
 
 template <bool transposed>
@@ -537,9 +550,9 @@ template <int VEC8S>
 DEVICE void wgmma_wait(float (&)[VEC8S][4]) { machine::sync_warp(); }
 
 namespace machine {
-// Returns element (line, place) of a descriptor's matrix. `across`: lines are k, and positions continue in panels of
+// Returns the two bytes at (line, place) of a descriptor's matrix. `across`: lines are k, and positions continue in panels of
 // 64.
-static inline float element_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
+static inline u16 pair_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
     u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, panels = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
     u32 groups = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
     u32 line = is_transposed ? k : place, along = is_transposed ? place : k;
@@ -549,7 +562,10 @@ static inline float element_of(u64 descriptor, bool is_transposed, u32 place, u3
     address ^= (address >> 7 & 7) << 4;
     u16 half;
     memcpy(&half, own().shared + address, 2);
-    return half_to_float(half);
+    return half;
+}
+static inline float element_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
+    return half_to_float(pair_of(descriptor, is_transposed, place, k));
 }
 }  // namespace machine
 
@@ -569,6 +585,27 @@ DEVICE void wgmma_mma_async(float (&d)[VEC8S][4], u64 a, u64 b) {
         }
     }
 }
+#if defined(PROMOTION_PAIRS)
+// Multiplies operands of eight bits, of which a pair takes the place of a half.
+DEVICE void wgmma_fp8_async(float (&d)[16][4], u64 a, u64 b) {
+    using namespace machine;
+    const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
+    float left[2][32], right[32];
+    auto unpack_line = [](float* to, u64 descriptor, u32 place, bool is_e4m3) {
+        for (u32 k = 0; k < 32; k += 2) {
+            const u32 pair = pair_of(descriptor, false, place, k / 2);
+            to[k] = fp8_to_float(pair & 0xFF, is_e4m3), to[k + 1] = fp8_to_float(pair >> 8, is_e4m3);
+        }
+    };
+    for (u32 i = 0; i < 2; i++) unpack_line(left[i], a, row + 8 * i, A_IS_E4M3 != 0);
+    for (u32 j = 0; j < 16; j++) {
+        for (u32 c = 0; c < 2; c++) {
+            unpack_line(right, b, 8 * j + 2 * (l % 4) + c, B_IS_E4M3 != 0);
+            for (u32 i = 0; i < 2; i++) d[j][2 * i + c] = add_fp8_products(d[j][2 * i + c], left[i], right);
+        }
+    }
+}
+#endif
 DEVICE void wgmma_wait_all_but_last() { machine::sync_warp(); }
 
 #if defined(EPILOGUE_THREADS)

@@ -231,6 +231,51 @@ macro_rules! wgmma_tma {
         }
     };
 }
+/// Macro of a warpgroup kernel of operands of eight bits that TMA loads: formats of a and b (1: E4M3). Its tile is 128 × 128,
+/// as in [`wgmma_tma_128x128`].
+macro_rules! wgmma_fp8 {
+    ($name:literal, $a:literal, $b:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[
+                    ("MODE", 0),
+                    ("A_K_CONTIGUOUS", 1),
+                    ("B_K_CONTIGUOUS", 1),
+                    ("A_IS_E4M3", $a),
+                    ("B_IS_E4M3", $b),
+                    ("TILE_M", 128),
+                    ("TILE_N", 128),
+                    ("STAGES", 4),
+                    ("CONSUMER_THREADS", 256),
+                    ("EPILOGUE_THREADS", 128),
+                    ("CLUSTER", 1),
+                    ("PROMOTION_PAIRS", PROMOTION_K / 2),
+                    ("CONSUMER_REGISTERS", 168),
+                ],
+                threads: 512,
+                blocks: 1,
+                shared: 4 * (128 * (128 + 128) + 16) + 128 / 16 * (128 * 20 * 4 + 16),
+                arch: [90, 90],
+                ..Module::new(
+                    concat!("wgmma_fp8_", $name),
+                    &[
+                        STORE,
+                        WARPGROUP,
+                        file!("fp8.cuh"),
+                        file!("cluster.cuh"),
+                        IMPLICIT_GEMM,
+                        OPERAND_SWAP,
+                        WGMMA_STAGES,
+                        file!("tma.cuh"),
+                        file!("epilogue_pipeline.cuh"),
+                        file!("wgmma_tma.cu"),
+                    ],
+                )
+            },
+            entry: "wgmma_tma",
+        }
+    };
+}
 macro_rules! wgmma_tma_128x128 {
     ($name:literal, $layout:tt) => {
         wgmma_tma!($name, $layout, "128x128", 128, 128, 4, 1, 512, 128, 128)
@@ -262,6 +307,13 @@ pub static MMA_FP8: [[[Kernel; 2]; 2]; 2] = [
     [mma_fp8_tiles!("e5m2_e5m2", 0, 0), mma_fp8_tiles!("e5m2_e4m3", 0, 1)],
     [mma_fp8_tiles!("e4m3_e5m2", 1, 0), mma_fp8_tiles!("e4m3_e4m3", 1, 1)],
 ];
+/// Kernels of such products by warpgroups and TMA (sm_90a alone): by format of a and of b (E5M2, E4M3).
+pub static WGMMA_FP8: [[Kernel; 2]; 2] = [
+    [wgmma_fp8!("e5m2_e5m2", 0, 0), wgmma_fp8!("e5m2_e4m3", 0, 1)],
+    [wgmma_fp8!("e4m3_e5m2", 1, 0), wgmma_fp8!("e4m3_e4m3", 1, 1)],
+];
+/// Rows and columns of the tile of [`WGMMA_FP8`].
+pub const WGMMA_FP8_TILE: TileShape = TileShape::new(128, 128);
 /// Tiles of [`MMA_FP8`] and the warps along their rows and columns.
 pub const FP8_TILES: [(TileShape, WarpGrid); 2] =
     [(TileShape::new(128, 128), WarpGrid::new(2, 4)), (TileShape::new(64, 64), WarpGrid::new(2, 2))];

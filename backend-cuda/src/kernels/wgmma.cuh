@@ -2,7 +2,7 @@
 //
 // A line has 128 bytes: 64 elements along k, or along m or n. Its 16-byte pieces are permuted by the number of the line
 // modulo 8, so that eight lines fill all banks ("128-byte swizzle"). The pattern repeats every 1024 bytes. Operands that
-// are contiguous along m or n consist of panels of 64.
+// are contiguous along m or n consist of panels of 64. A pair of operands of eight bits takes the place of a half.
 
 #define K_TILE 64
 #define A_STAGE_ELEMENTS (TILE_M * K_TILE)
@@ -41,7 +41,11 @@ DEVICE void multiply_stage(float (&sums)[VEC8S][4], const OperandDescriptors& fi
     wgmma_fence();
 #pragma unroll
     for (u32 k = 0; k < K_TILE / 16; k++) {
+#if defined(PROMOTION_PAIRS)
+        wgmma_fp8_async(sums, matrix_descriptor(a + k * a_k_stride), matrix_descriptor(b + k * b_k_stride));
+#else
         wgmma_mma_async<!A_K_CONTIGUOUS, !B_K_CONTIGUOUS>(sums, matrix_descriptor(a + k * a_k_stride), matrix_descriptor(b + k * b_k_stride));
+#endif
     }
     wgmma_commit();
 }

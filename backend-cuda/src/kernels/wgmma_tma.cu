@@ -10,6 +10,10 @@
 // consumers multiply the next one (epilogue_pipeline.cuh). Otherwise the consumers store, with registers that the producer
 // has released, and tensor cores wait.
 //
+// Operands of eight bits have pairs in the place of halves, so a K tile has 128 terms. Tensor cores keep about 14 bits of
+// their sums. So the consumers add the sums of each K tile in registers, of which the producer releases some. While one
+// warpgroup adds, the tensor cores multiply for the other.
+//
 // A cluster of CLUSTER blocks works on consecutive rows of tiles. Each block loads its own rows, and multicasts its part of
 // the columns to all blocks, so that L2 delivers the columns once. A stage is empty when the consumers of all blocks have
 // read it.
@@ -19,11 +23,21 @@
 #define WARP_SPECIALIZED_EPILOGUE (THREADS > CONSUMER_THREADS + 128)
 #define FIRST_CONSUMER_THREAD (WARP_SPECIALIZED_EPILOGUE ? EPILOGUE_THREADS : 0)
 #define FIRST_PRODUCER_THREAD (FIRST_CONSUMER_THREAD + CONSUMER_THREADS)
-// Registers of a thread at launch, of a producer and of a consumer. The last two differ only without epilogue warps: a
-// consumer then holds 128 accumulators. 40 and 232 are what 168 at launch allow in multiples of 8.
+// 1 if consumers take registers that the producer releases: without epilogue warps a consumer holds 128 accumulators, and
+// so it does with promoted sums.
+#if defined(PROMOTION_PAIRS)
+#define HANDS_REGISTERS_OVER 1
+static_assert(PROMOTION_PAIRS == K_TILE && WARP_SPECIALIZED_EPILOGUE, "a stage is what tensor cores add");
+#else
+#define HANDS_REGISTERS_OVER (!WARP_SPECIALIZED_EPILOGUE)
+#endif
+// Registers of a thread at launch, of a producer and of a consumer. 40 and 232 are what 168 at launch allow in multiples of
+// 8; for promoted sums 40 and 168 are what 128 at launch allow.
 #define LAUNCH_REGISTERS (65536 / THREADS / 8 * 8)
 #define PRODUCER_REGISTERS 40
+#if !defined(CONSUMER_REGISTERS)
 #define CONSUMER_REGISTERS 232
+#endif
 // Columns of a tile that are in shared memory at a time during the epilogue.
 #define EPILOGUE_COLUMNS (WARP_SPECIALIZED_EPILOGUE ? TILE_N : STORE_COLUMNS)
 #define EPILOGUE_BYTES (CONSUMER_WARPS * EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS) * 4)
@@ -32,7 +46,7 @@
 #define MAX_ACCUMULATION_K_TILES (MAX_ACCUMULATION_K / K_TILE)
 
 static_assert(FIRST_PRODUCER_THREAD + 128 == THREADS, "a group that brings comes last");
-static_assert(WARP_SPECIALIZED_EPILOGUE || CONSUMER_THREADS * CONSUMER_REGISTERS + 128 * PRODUCER_REGISTERS <= THREADS * LAUNCH_REGISTERS,
+static_assert(!HANDS_REGISTERS_OVER || CONSUMER_THREADS * CONSUMER_REGISTERS + 128 * PRODUCER_REGISTERS <= (CONSUMER_THREADS + 128) * LAUNCH_REGISTERS,
               "nobody waits for registers for ever");
 static_assert(STAGES * (STAGE_ELEMENTS * 2 + 16) + EPILOGUE_BYTES + WARP_SPECIALIZED_EPILOGUE * CONSUMER_WARPS * 16 <= SHARED_TOTAL, "what the host gives is enough");
 static_assert(WARP_SPECIALIZED_EPILOGUE || 32 * sizeof(StatsAccumulator) <= EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS) * sizeof(float), "room for what 32 threads have seen");
@@ -95,7 +109,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
     };
 
     if (warp >= FIRST_PRODUCER_THREAD / 32) {
-#if !WARP_SPECIALIZED_EPILOGUE
+#if HANDS_REGISTERS_OVER
         setmaxnreg_dec<PRODUCER_REGISTERS>();
 #endif
         if (t != FIRST_PRODUCER_THREAD) return;
@@ -133,8 +147,10 @@ KERNEL(wgmma_tma, TmaGemmParams) {
 
     const u32 consumer_warp = warp - FIRST_CONSUMER_THREAD / 32;
     const OperandDescriptors descriptors = operand_descriptors(stages, consumer_warp / 4);
-#if !WARP_SPECIALIZED_EPILOGUE
+#if HANDS_REGISTERS_OVER
     setmaxnreg_inc<CONSUMER_REGISTERS>();
+#endif
+#if !WARP_SPECIALIZED_EPILOGUE
     if (is_unsplit) e = begin_epilogue(gemm.y);
     float* const epilogue_tile = epilogue_tiles + consumer_warp * EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS);
     // Statistics are in the epilogue's shared memory during the main loop, because registers are scarce.
@@ -159,7 +175,23 @@ KERNEL(wgmma_tma, TmaGemmParams) {
             wgmma_wait(sums);
             if (k_tile == k_tiles && k_tiles != 0) release_stage(previous_stage);
         };
-#if WARP_SPECIALIZED_EPILOGUE
+#if defined(PROMOTION_PAIRS)
+        float sums[TILE_N / 8][4] = {};
+#pragma unroll 1
+        while (k_tile < k_tiles) {
+            float partial[TILE_N / 8][4] = {};
+            accumulate_until(partial, k_tile + 1);
+#pragma unroll
+            for (u32 j = 0; j < TILE_N / 8; j++) {
+#pragma unroll
+                for (u32 c = 0; c < 4; c++) sums[j][c] += partial[j][c];
+            }
+        }
+        producer_acquire(pipeline, consumer_warp, epilogue_phase);
+        producer_write(pipeline, consumer_warp, sums, false);
+        producer_commit(pipeline, consumer_warp);
+        epilogue_phase ^= 1;
+#elif WARP_SPECIALIZED_EPILOGUE
         bool accumulates = false;
 #pragma unroll 1
         do {

@@ -86,9 +86,10 @@ fn over_the_limits(entry: &Entry, (module, arch, shared): Job) -> Option<String>
     let memory = entry.shared + module.shared;
     let [storers, multipliers] =
         ["EPILOGUE_THREADS", "CONSUMER_THREADS"].map(|name| module.defines.iter().find(|define| define.0 == name));
-    // If the multiplying warps store too, they take registers that other warps release. All warps must start with the
+    // If the multiplying warps store too, or promote sums, they take registers that other warps release. All warps must start with the
     // number that is checked here (`START_REGISTERS` of wgmma_tma.cu), because with fewer they would wait for ever.
-    let hands_over = storers.is_some() && storers.map(|one| one.1) == multipliers.map(|one| one.1);
+    let hands_over = storers.is_some() && storers.map(|one| one.1) == multipliers.map(|one| one.1)
+        || module.defines.iter().any(|define| define.0 == "CONSUMER_REGISTERS");
     if hands_over && entry.registers != 65_536 / module.threads / 8 * 8 {
         return Some(format!("{name} begins with {} registers", entry.registers));
     }

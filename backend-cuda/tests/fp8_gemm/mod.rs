@@ -109,17 +109,20 @@ fn formats() -> impl Iterator<Item = [StoreFormat; 2]> {
 /// Tests products of integers: results, counts and histogram of the reference backend, bit for bit.
 pub fn check_integers(device: &Cuda) {
     for (i, p) in shapes().expect("valid shapes").into_iter().enumerate() {
-        let [a_len, b_len, _] = p.lens().map(|len| len as usize);
         for formats in formats() {
-            let (p, operands) = (p.operand_formats(formats), [integers(a_len, 1), integers(b_len, 2)]);
-            let case = Case { p, operands, more: i % 2 == 1 };
-            let (values, row) = results(device, &case, DType::F16).expect("runs");
-            let (want, want_row) = results(&Reference::default(), &case, DType::F16).expect("runs");
-            let differs = values.iter().zip(&want).position(|(a, b)| a.to_bits() != b.to_bits());
-            assert_eq!(differs, None, "{p:?}");
-            assert_eq!((row.counts(), row.bins()), (want_row.counts(), want_row.bins()), "{p:?}");
+            check_shape(device, p.operand_formats(formats), i % 2 == 1);
         }
     }
+}
+
+fn check_shape(device: &Cuda, p: Gemm, more: bool) {
+    let [a_len, b_len, _] = p.lens().map(|len| len as usize);
+    let case = Case { p, operands: [integers(a_len, 1), integers(b_len, 2)], more };
+    let (values, row) = results(device, &case, DType::F16).expect("runs");
+    let (want, want_row) = results(&Reference::default(), &case, DType::F16).expect("runs");
+    let differs = values.iter().zip(&want).position(|(a, b)| a.to_bits() != b.to_bits());
+    assert_eq!(differs, None, "{p:?}");
+    assert_eq!((row.counts(), row.bins()), (want_row.counts(), want_row.bins()), "{p:?}");
 }
 
 /// Tests each value of each format, NaN and infinities included: a product with 1 keeps it.
@@ -178,21 +181,28 @@ fn sum_in_14_bits(product: f64, count: u32) -> f64 {
     (0..count).fold(0.0, |sum: f64, _| cut(sum, sum.max(product)) + cut(product, sum.max(product)))
 }
 
-/// Tests sums of 8192 equal products: promotion after 128 of them keeps each within 2^-10, and 14 bits alone would not.
+/// Tests long sums of equal products: promotion after 128 of them keeps each within 2^-10, and 14 bits alone would not.
+fn check_long_sum(device: &Cuda, [m, n, k]: [u32; 3], formats: [StoreFormat; 2]) {
+    let p = Gemm::new(m, n, k).expect("a valid shape").operand_formats(formats);
+    let value = |format| f16::from_f32(if format == StoreFormat::E4m3 { 1.125 } else { 1.25 });
+    let operands = [vec![value(formats[0]); (m * k) as usize], vec![value(formats[1]); (n * k) as usize]];
+    let product = f64::from(operands[0][0]) * f64::from(operands[1][0]);
+    let sum = f64::from(k) * product;
+    let (values, _) = results(device, &Case { p, operands, more: false }, DType::F32).expect("runs");
+    let largest = values.into_iter().map(|y| (f64::from(y) - sum).abs() / sum).fold(0.0, f64::max);
+    assert!(largest <= 2f64.powi(-10), "{formats:?}: {largest}");
+    let unpromoted = 1.0 - sum_in_14_bits(product, k) / sum;
+    assert!(unpromoted > 0.02, "{formats:?}: {unpromoted}");
+}
+
+/// Tests long sums of few results.
 pub fn check_long_sums(device: &Cuda) {
-    let k = 8192;
-    for formats in formats() {
-        let p = Gemm::new(8, 16, k).expect("a valid shape").operand_formats(formats);
-        let value = |format| f16::from_f32(if format == StoreFormat::E4m3 { 1.125 } else { 1.25 });
-        let operands = [vec![value(formats[0]); 8 * k as usize], vec![value(formats[1]); 16 * k as usize]];
-        let product = f64::from(operands[0][0]) * f64::from(operands[1][0]);
-        let sum = f64::from(k) * product;
-        let (values, _) = results(device, &Case { p, operands, more: false }, DType::F32).expect("runs");
-        let largest = values.into_iter().map(|y| (f64::from(y) - sum).abs() / sum).fold(0.0, f64::max);
-        assert!(largest <= 2f64.powi(-10), "{formats:?}: {largest}");
-        let unpromoted = 1.0 - sum_in_14_bits(product, k) / sum;
-        assert!(unpromoted > 0.02, "{formats:?}: {unpromoted}");
-    }
+    formats().for_each(|formats| check_long_sum(device, [8, 16, 8192], formats));
+}
+
+/// Tests long sums of a whole tile, which one block adds.
+pub fn check_long_sums_of_a_tile(device: &Cuda) {
+    check_long_sum(device, [128, 128, 4096], [StoreFormat::E5m2, StoreFormat::E4m3]);
 }
 
 /// Tests that infinities and NaN of operands reach the results of their rows, and no others.
@@ -213,11 +223,26 @@ pub fn check_non_finite(device: &Cuda) {
     }
 }
 
+/// Tests two matrices of several tiles each, and parts of tiles, in a pair of formats.
+pub fn check_one(device: &Cuda, formats: [StoreFormat; 2]) {
+    let p = Gemm::new(131, 136, 200).and_then(Gemm::transpose_b);
+    let p = p.and_then(|p| p.batched(2, [131 * 200, 136 * 200, 131 * 136]));
+    check_shape(device, p.expect("a valid shape").operand_formats(formats), false);
+}
+
+/// Runs the checks with one shape, for kernels that the emulation computes slowly.
+pub fn check_some(device: &Cuda) {
+    formats().for_each(|formats| check_one(device, formats));
+    check_all_values(device);
+    check_long_sums(device);
+}
+
 /// Runs all checks on a device.
 pub fn check(device: &Cuda) {
     check_integers(device);
     check_each_value(device);
     check_all_values(device);
     check_long_sums(device);
+    check_long_sums_of_a_tile(device);
     check_non_finite(device);
 }
