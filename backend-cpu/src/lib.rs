@@ -26,7 +26,6 @@ mod error;
 mod f16_lut;
 mod gather_scatter;
 mod gemm;
-mod lstm;
 mod memory;
 mod norm;
 mod optimize;

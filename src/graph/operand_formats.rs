@@ -66,8 +66,6 @@ fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>
         | Operation::NormVjp { .. }
         | Operation::Softmax { .. }
         | Operation::SoftmaxVjp { .. }
-        | Operation::Lstm { .. }
-        | Operation::LstmVjp { .. }
         | Operation::CrossEntropy { .. }
         | Operation::CrossEntropyVjp { .. }
         | Operation::Ctc { .. }

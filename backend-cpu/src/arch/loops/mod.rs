@@ -6,7 +6,6 @@ mod channels;
 mod classes;
 mod elements;
 mod frames;
-mod lstm;
 pub mod math;
 mod observe;
 mod panels;

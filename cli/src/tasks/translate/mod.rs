@@ -14,7 +14,6 @@ use crate::{
     Failure,
     build_feature::BuildFeature,
     data::{DataOptions, IMAGES, PIECES, Pair, Parallel, Pieces},
-    data_messages::with_program_options,
     device::Work,
     optimizer::{Moments, Rule},
 };
@@ -82,8 +81,7 @@ impl TaskSpec for Translating {
         reading.refuse("sentences", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Parallel::load(path, reading)?,
-            None => Parallel::synthetic(seed, reading)
-                .map_err(|cause| Failure::at("synthetic numbers", with_program_options(&cause)))?,
+            None => Parallel::synthetic(seed, reading).map_err(|cause| Failure::at("synthetic numbers", cause))?,
         }))
     }
 
