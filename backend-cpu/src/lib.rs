@@ -26,6 +26,7 @@ mod error;
 mod f16_lut;
 mod gather_scatter;
 mod gemm;
+mod lstm;
 mod memory;
 mod norm;
 mod optimize;

@@ -280,6 +280,8 @@ impl Backend for Cuda {
             Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, &dx, affine.as_ref()),
             Launch::Softmax { p, x, selection, y } => self.run_softmax(&p, x, selection, &y),
             Launch::SoftmaxVjp { p, y, dy, dx } => self.run_softmax_vjp(&p, y, dy, &dx),
+            Launch::Lstm { p, x, y, state } => self.run_lstm(&p, x, &y, state),
+            Launch::LstmVjp { p, x, dh, dc, y, state } => self.run_lstm_vjp(&p, x, dh, dc, &y, state),
             Launch::CrossEntropy { p, x, out } => self.run_cross_entropy(&p, x, out),
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.run_cross_entropy_vjp(&p, x, out, g, &dx),
             Launch::Ctc { p, x, losses, gradient } => self.run_ctc(&p, x, losses, gradient.as_deref()),

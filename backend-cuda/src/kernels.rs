@@ -232,6 +232,12 @@ pub static SOFTMAX: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax" 
 /// Kernel of the gradient of a softmax of rows, or of its logarithm, with respect to the scores.
 pub static SOFTMAX_VJP: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax_vjp" };
 
+const LSTM_MODULE: Module = Module::new("lstm", &[STORE, ELEMENTWISE, FUNCTIONS, file!("lstm.cu")]);
+/// Kernel of a step of an LSTM cell.
+pub static LSTM: Kernel = Kernel { module: &LSTM_MODULE, entry: "lstm" };
+/// Kernel of the gradient of a step of an LSTM cell.
+pub static LSTM_VJP: Kernel = Kernel { module: &LSTM_MODULE, entry: "lstm_vjp" };
+
 /// Maximum number of classes of a row that a single thread handles.
 pub const MAX_CLASSES_PER_THREAD: u32 = 32;
 const CROSS_ENTROPY_MODULE: Module = Module {
@@ -335,6 +341,8 @@ static STANDALONE: &[&Kernel] = &[
     &NORM_VJP_GROUPS,
     &SOFTMAX,
     &SOFTMAX_VJP,
+    &LSTM,
+    &LSTM_VJP,
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,

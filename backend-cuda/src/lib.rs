@@ -26,6 +26,7 @@ mod gpu;
 mod grad_reduce;
 mod kernel_selection;
 pub mod kernels;
+mod lstm;
 mod memory;
 mod nccl;
 mod norm;

@@ -69,6 +69,7 @@ pub(crate) const NORM_STATS: &str = include_str!("kernels/norm_stats.wgsl");
 pub(crate) const NORM_MEANS: &str = include_str!("kernels/norm_means.wgsl");
 pub(crate) const NORM_GRAD: &str = include_str!("kernels/norm_grad.wgsl");
 pub(crate) const SOFTMAX_ROWS: &str = include_str!("kernels/softmax_rows.wgsl");
+pub(crate) const LSTM_UNIT: &str = include_str!("kernels/lstm_unit.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
 pub(crate) const ROI_BOXES: &str = include_str!("kernels/roi_boxes.wgsl");
 pub(crate) const ROI_BINS: &str = include_str!("kernels/roi_bins.wgsl");
@@ -142,6 +143,8 @@ kernels! {
     NORM_GRAD_AFFINE = "norm_grad_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, PARALLEL_REDUCE] () SHARED_Y;
     SOFTMAX = "softmax" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, SOFTMAX_ROWS] ("x", "selection") SHARED_Y;
     SOFTMAX_VJP = "softmax_vjp" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, SOFTMAX_ROWS] ("x", "dy") SHARED_Y;
+    LSTM = "lstm" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, LSTM_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "c" = "p.types.z") Y STATE;
+    LSTM_VJP = "lstm_vjp" [HALF, SCALE, LOGARITHM, MATH, LSTM_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "c" = "p.types.z", "dh" = "p.types.w", "dc" = "TYPE_F32") SUMS NEXT_STATE;
     CROSS_ENTROPY_ROWS = "cross_entropy_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") LOSS_OUTPUT;
     CROSS_ENTROPY_END = "cross_entropy_end" [HALF, SCALE, LOGARITHM, MATH] () LOSS_OUTPUT;
     CROSS_ENTROPY_FACTORS = "cross_entropy_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") LOSS_OUTPUT;

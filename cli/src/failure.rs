@@ -1,5 +1,6 @@
 //! Errors of the program: one line with place, cause and remedy.
 
+use crate::data_messages::with_program_options;
 use gradscale::{TraceError, TraceErrorKind, gradscale_core::ops::ShapeError};
 use std::{fmt, path::Path};
 
@@ -42,7 +43,7 @@ impl std::error::Error for Failure {}
 
 impl From<gradscale_data::DataError> for Failure {
     fn from(error: gradscale_data::DataError) -> Self {
-        Self::plain(&error.to_string())
+        Self::plain(&with_program_options(&error.to_string()))
     }
 }
 

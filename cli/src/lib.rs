@@ -6,6 +6,7 @@ pub mod args;
 pub mod build_feature;
 pub mod commands;
 pub mod config;
+mod data_messages;
 pub mod device;
 mod drawing;
 mod failure;

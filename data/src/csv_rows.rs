@@ -60,10 +60,10 @@ pub(super) fn load(
     (path, [test_path, validation_path]): &Files, reading: &DataOptions, broken: &mut Broken<'_>,
 ) -> Result<Labelled, DataError> {
     if reading.crop.is_some() {
-        return Err(Cause::Option("--crop is for images only".into()).at(path));
+        return Err(Cause::Option("`crop` is for images only".into()).at(path));
     }
     if reading.size.is_some() {
-        return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(path));
+        return Err(Cause::Option("`size` is for PNG and JPEG files only".into()).at(path));
     }
     let table = Table::read(path, reading.label.as_deref(), broken)?;
     let (names, label) = (table.names, table.label);
@@ -104,7 +104,7 @@ pub(super) fn load(
     if classes.len() > 256 {
         let found = classes.len();
         classes.truncate(8);
-        let hint = "; --label NAME names another column";
+        let hint = "; `label` names another column";
         return Err(Cause::Classes { found, examples: classes, hint }.at(format!("{}, column {label}", path.display())));
     }
     let features = Features::choose(path, &names, &kinds, &train.iter().map(|row| &row.cells).collect::<Vec<_>>())?;

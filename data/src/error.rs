@@ -249,7 +249,7 @@ impl fmt::Display for Cause {
                 if [ITS_IMAGE, ITS_TURNED_IMAGE].contains(of) {
                     Ok(())
                 } else {
-                    f.write_str("; --size HxW resizes all images")
+                    f.write_str("; `size` resizes all images")
                 }
             }
             Self::Format(name) => write!(f, "not a PNG or JPEG image but {name}; convert it"),
@@ -263,7 +263,7 @@ impl fmt::Display for Cause {
                 write!(f, "none of {count} files can be read; the first is {first}")
             }
             Self::Several { first, more } => {
-                write!(f, "{first}; {more} more cannot be read; --skip-broken skips them")
+                write!(f, "{first}; {more} more cannot be read; `skip_broken` skips them")
             }
             Self::OneClass { found, left_out } => {
                 write!(f, "{found}: training needs at least two classes")?;

@@ -258,8 +258,7 @@ impl Table {
         let Some(class) = class else {
             let mistaken = !others.is_empty() && role != Role::Test;
             let columns: Vec<String> = others.iter().map(|column| head[*column].to_owned()).collect();
-            let reason =
-                format!("which column has the classes? --label NAME names it; the columns are {}", few(&columns));
+            let reason = format!("which column has the classes? `label` names it; the columns are {}", few(&columns));
             return if mistaken { Err(Cause::Table { line: 1, reason }.at(path)) } else { Ok(None) };
         };
         let row = |record: &StringRecord| {

@@ -61,7 +61,7 @@ pub fn check_file(path: &Path) -> Result<(), DataError> {
     known.map_or(Ok(()), |name| Err(Cause::Files(name.to_owned()).at(path)))
 }
 
-/// Returns true if data for `--task classify` are rows of numbers and not images.
+/// Returns true if data with one class each are rows of numbers and not images.
 #[must_use]
 pub fn is_table(path: &Path, reading: &DataOptions) -> bool {
     if path.is_file() {
@@ -98,10 +98,10 @@ fn hint(dir: &Path, found: &[String]) -> Option<String> {
         return Some(format!("{archive} is an archive; unpack it"));
     }
     if folders::is_sorted(dir) {
-        return Some("has a folder of images for each class; use --task classify".to_owned());
+        return Some("has a folder of images for each class; use `Labelled`".to_owned());
     }
     if let Some(inner) = inside(dir, MAX_DEPTH) {
-        return Some(format!("{} looks like one; use --data {}", file_name(&inner), inner.display()));
+        return Some(format!("{} looks like one; read {}", file_name(&inner), inner.display()));
     }
     let content = ImageFolder::list(dir).ok()?;
     let (count, place) = match &content.folders[..] {
@@ -116,8 +116,8 @@ fn hint(dir: &Path, found: &[String]) -> Option<String> {
     };
     (count > 0).then(|| {
         format!(
-            "{}{place} without classes; --task classify needs a folder for each class, or a table of file \
-             names and classes, --task segnet the folders images and labels",
+            "{}{place} without classes; `Labelled` needs a folder for each class, or a table of file \
+             names and classes, `Segmentation` the folders images and labels",
             files::images(count)
         )
     })

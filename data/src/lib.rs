@@ -134,14 +134,14 @@ const LAYOUTS: &str = "images/{train,test}/*.png|jpg with labels/{train,test}/*.
                        without a test set, or JPEGImages, SegmentationClass and ImageSets/Segmentation, or \
                        leftImg8bit and gtFine, or \
                        train-images-idx4-ubyte[.gz] with train-labels-idx3-ubyte[.gz] and the same for test; a folder \
-                       for each class is for --task classify";
+                       for each class is for `Labelled`";
 
 /// Expected layout of images with one class each, for error messages.
 const LABELLED: &str = "a folder with images for each class, or train and test with such folders, or images with a \
                         table of file names and classes, or \
                         train-images-idx3-ubyte[.gz] with train-labels-idx1-ubyte[.gz] and the same for t10k or test, \
                         or data_batch_1.bin … and test_batch.bin, or train.csv and test.csv, or a CSV file; for \
-                        images with label images use --task segnet";
+                        images with label images use `Segmentation`";
 
 impl Segmentation {
     /// Reads a directory in one of these layouts, recognised by what is in it:
@@ -176,19 +176,14 @@ impl Segmentation {
     pub fn load(dir: impl AsRef<Path>, reading: &DataOptions) -> Result<Self, DataError> {
         let dir = dir.as_ref();
         if dir.is_file() {
-            return Err(Cause::Option(
-                "is a file, expected a directory; for CSV files use --task \
-                classify"
-                    .into(),
-            )
-            .at(dir));
+            return Err(Cause::Option("is a file, expected a directory; for CSV files use `Labelled`".into()).at(dir));
         }
         let found = listing(dir)?;
         if reading.crop.is_some() {
-            return Err(Cause::Option("--crop is for --task classify".into()).at(dir));
+            return Err(Cause::Option("`crop` is for `Labelled`".into()).at(dir));
         }
         if reading.label.is_some() {
-            return Err(Cause::Option("--label is for CSV files of --task classify".into()).at(dir));
+            return Err(Cause::Option("`label` is for CSV files of `Labelled`".into()).at(dir));
         }
         let mut broken = Broken::new(reading);
         let packed = |name: &String| name.starts_with("train-images-idx4-ubyte");
@@ -197,7 +192,7 @@ impl Segmentation {
         };
         let (train, validation, test, told, lists) = if found.iter().any(packed) {
             if reading.size.is_some() {
-                return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(dir));
+                return Err(Cause::Option("`size` is for PNG and JPEG files only".into()).at(dir));
             }
             let (test, validation) = packed::names(dir);
             let validation = validation.filter(|_| reading.validation);
@@ -292,7 +287,7 @@ fn parted<T>(
     match hold_out(&train) {
         Some([kept, held]) => {
             taken.push(format!(
-                "no validation set: every tenth training image is held out for --eval-every, {} of {}",
+                "no validation set: every tenth training image is held out for `validation`, {} of {}",
                 count(&held),
                 count(&train)
             ));
@@ -300,7 +295,7 @@ fn parted<T>(
         }
         None => {
             taken.push(
-                "no validation set, and too few training images to hold some out: --eval-every uses the test \
+                "no validation set, and too few training images to hold some out: `validation` uses the test \
                 set"
                 .into(),
             );

@@ -37,7 +37,7 @@ impl Labelled {
         let path = path.as_ref();
         if reading.ignore.is_some() {
             return Err(Cause::Option(
-                "--ignore is for label images (--task segnet); here each image has one class".into(),
+                "`ignore` is for label images (`Segmentation`); here each image has one class".into(),
             )
             .at(path));
         }
@@ -48,7 +48,7 @@ impl Labelled {
             (Some(images), _) => images,
             (None, Some(files)) => csv_rows::load(&files, reading, &mut broken)?,
             (None, None) if asked => {
-                return Err(Cause::Option("--label is for CSV files, and this data set has none".into()).at(path));
+                return Err(Cause::Option("`label` is for CSV files, and this data set has none".into()).at(path));
             }
             (None, None) => return Err(not_a_data_set(path, LABELLED, listing(path)?)),
         };
@@ -74,7 +74,7 @@ impl Labelled {
     fn images(dir: &Path, reading: &DataOptions, broken: &mut Broken<'_>) -> Result<Option<Self>, DataError> {
         let found = listing(dir)?;
         if reading.label.is_none() && images::labelled(dir) {
-            return Err(Cause::Option("images with label images; use --task segnet".into()).at(dir));
+            return Err(Cause::Option("images with label images; use `Segmentation`".into()).at(dir));
         }
         let cifar = found.iter().any(|name| name.starts_with("data_batch_"));
         if !cifar && !found.iter().any(|name| name.starts_with("train-images-idx")) {
@@ -84,7 +84,7 @@ impl Labelled {
             return Ok(None);
         }
         if reading.size.is_some() {
-            return Err(Cause::Option("--size is for PNG and JPEG files only".into()).at(dir));
+            return Err(Cause::Option("`size` is for PNG and JPEG files only".into()).at(dir));
         }
         let (mut train, mut test) =
             if cifar { Classification::load_cifar(dir)? } else { Classification::load_idx(dir, reading)? };
@@ -193,7 +193,7 @@ fn too_many_classes(data: &Labelled) -> Option<String> {
     let (count, classes) = (data.train.count + data.test.count + validation, data.classes.len());
     let rows = !data.columns.is_empty();
     let (samples, remedy) = if rows {
-        ("rows", "are they names or numbers to predict? --label NAME names another column")
+        ("rows", "are they names or numbers to predict? `label` names another column")
     } else {
         ("images", "do their names or folders name single images?")
     };

@@ -3,8 +3,5 @@
 /// Describes what is missing in a build without a feature, and where to get it.
 #[must_use]
 pub fn describe_missing(feature: &str) -> String {
-    format!(
-        "{feature} is left out of this build, which is made to compile quickly; the program of `cargo install \
-         --locked --path cli` has it (feature {feature})"
-    )
+    format!("{feature} is left out of this build; the feature {feature} of gradscale-data has it")
 }

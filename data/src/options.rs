@@ -114,13 +114,13 @@ impl Default for DataOptions {
 /// Option that only some kinds of data take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meant {
-    /// The option `--size HxW`, which resizes images.
+    /// The option `size`, which resizes images.
     Size,
-    /// The option `--crop`, which crops images.
+    /// The option `crop`, which crops images.
     Crop,
-    /// The option `--ignore`, which excludes a label value.
+    /// The option `ignore`, which excludes a label value.
     Ignore,
-    /// The option `--label`, which names the column of labels.
+    /// The option `label`, which names the column of labels.
     Label,
 }
 
@@ -134,10 +134,10 @@ impl DataOptions {
     /// The first that is.
     pub fn refuse(&self, data: &str, options: &[Meant]) -> Result<(), DataError> {
         let given = |option: &Meant| match option {
-            Meant::Size => self.size.map(|_| "--size HxW"),
-            Meant::Crop => self.crop.map(|_| "--crop"),
-            Meant::Ignore => self.ignore.map(|_| "--ignore"),
-            Meant::Label => self.label.as_ref().map(|_| "--label"),
+            Meant::Size => self.size.map(|_| "`size`"),
+            Meant::Crop => self.crop.map(|_| "`crop`"),
+            Meant::Ignore => self.ignore.map(|_| "`ignore`"),
+            Meant::Label => self.label.as_ref().map(|_| "`label`"),
         };
         match options.iter().find_map(given) {
             Some(option) => Err(Cause::Option(format!("does not apply to {data}")).at(option)),
@@ -171,7 +171,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Label value that counts for nothing, as `--ignore` takes it.
+/// Label value that counts for nothing, as the option `ignore` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignore {
     /// Every label value counts as a class.

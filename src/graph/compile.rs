@@ -69,6 +69,8 @@ pub(super) struct Compiler<'a, 's> {
     pub needs_gradient: Vec<bool>,
     pub live: Vec<bool>,
     pub gradients: Vec<Vec<Gradient>>,
+    /// Gradient of the value that each node has saved, if that is a further result: the state of a cell.
+    pub passed: Vec<Option<Gradient>>,
     pub contributes: Vec<usize>,
     pub statistics: Vec<(usize, u32)>,
     pub halves: Vec<usize>,
@@ -121,6 +123,7 @@ pub(crate) fn compile(
         needs_gradient: vec![false; count],
         live: vec![false; count],
         gradients: vec![Vec::new(); count],
+        passed: vec![None; count],
         contributes: Vec::new(),
         statistics: Vec::new(),
         halves: Vec::new(),

@@ -381,6 +381,16 @@ impl Context<'_, '_, '_> {
         self.compiler.gradients[self.node.inputs[i]].push(gradient);
     }
 
+    /// Passes the gradient of a further result of another node to that node, whose backward pass comes later.
+    pub fn pass_gradient(&mut self, node: usize, gradient: Gradient) {
+        self.compiler.passed[node] = Some(gradient);
+    }
+
+    /// Returns the gradient of the node's further result, if its consumers have computed one.
+    pub fn passed_gradient(&mut self) -> Option<Gradient> {
+        self.compiler.passed[self.id].take()
+    }
+
     /// Returns the store of a parameter's gradient that passes through half, like the gradient of a half weight in
     /// PyTorch. The operator's scaled f32 result is rounded once at its own site, and then unscaled in f32.
     fn half_parameter(&mut self, i: usize, p: usize, dy: Gradient) -> Result<StoreSpec, TraceError> {

@@ -66,6 +66,8 @@ fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>
         | Operation::NormVjp { .. }
         | Operation::Softmax { .. }
         | Operation::SoftmaxVjp { .. }
+        | Operation::Lstm { .. }
+        | Operation::LstmVjp { .. }
         | Operation::CrossEntropy { .. }
         | Operation::CrossEntropyVjp { .. }
         | Operation::Ctc { .. }

@@ -3,7 +3,7 @@
 //! more than FP16's range, use `gs:calls=each`, which gives each call its own site
 //! ([`SharedLayers::Each`](crate::SharedLayers::Each)).
 
-use crate::{Init, Parameter, Scope, Var};
+use crate::{Init, Parameter, Scope, Var, ops::StepProducts};
 use gradscale_core::ops::Op;
 
 /// Product with a bias in a recurrent cell, in the precision of recurrent cells.
@@ -67,7 +67,7 @@ pub(super) trait Cell<const STATES: usize>: Sized {
     fn of_input<'t>(&self, x: Var<'t>) -> Var<'t>;
 
     /// Computes the cell's next state from one step of the inputs' product and the state.
-    fn step<'t>(&self, of_input: Var<'t>, state: [Var<'t>; STATES]) -> [Var<'t>; STATES];
+    fn step<'t>(&self, of_input: StepProducts<'t>, state: [Var<'t>; STATES]) -> [Var<'t>; STATES];
 }
 
 /// LSTM cell, one step of a long short-term memory (Hochreiter and Schmidhuber 1997): from x `[n, inputs]` and the
@@ -102,7 +102,6 @@ pub struct LstmCell {
     of_hidden: Gates,
     /// Name and weight of the projection of the result, if there is one.
     projection: Option<(String, Parameter)>,
-    hidden: usize,
 }
 
 impl LstmCell {
@@ -110,7 +109,7 @@ impl LstmCell {
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, [4, hidden]);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [4, hidden]);
-        Self { name: scope.path().to_owned(), of_input, of_hidden, projection: None, hidden }
+        Self { name: scope.path().to_owned(), of_input, of_hidden, projection: None }
     }
 
     /// Computes the next state [h, c] of the LSTM cell from x and [h, c].
@@ -118,7 +117,7 @@ impl LstmCell {
     /// # Errors
     /// Shapes that do not fit.
     pub fn forward<'t>(&self, x: Var<'t>, state: [Var<'t>; 2]) -> [Var<'t>; 2] {
-        self.step(self.of_input(x), state)
+        self.step(StepProducts { all: self.of_input(x), step: None }, state)
     }
 }
 
@@ -132,7 +131,7 @@ impl Cell<2> for LstmCell {
             (format!("{name}.hr"), weight)
         };
         let projection = (out != hidden).then(|| weight(scope));
-        Self { name, of_input, of_hidden, projection, hidden }
+        Self { name, of_input, of_hidden, projection }
     }
 
     fn widths(Units { hidden, out }: Units) -> [usize; 2] {
@@ -147,18 +146,9 @@ impl Cell<2> for LstmCell {
         self.of_input.forward(x)
     }
 
-    fn step<'t>(&self, of_input: Var<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
-        // Explicit names, so that all calls have the same sites.
-        let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
-        let gates = called(of_input + self.of_hidden.forward(h), "gates");
-        let parts = gates.split_as(&self.name, 3, &[self.hidden; 4]);
-        let input = called(parts[0].sigmoid(), "input");
-        let forget = called(parts[1].sigmoid(), "forget");
-        let candidate = called(parts[2].tanh(), "candidate");
-        let output = called(parts[3].sigmoid(), "output");
-        let (kept, new) = (called(forget * c, "kept"), called(input * candidate, "new"));
-        let c = called(kept + new, "c");
-        let h = called(output * called(c.tanh(), "tanh"), "h");
+    fn step<'t>(&self, of_input: StepProducts<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
+        // Named after the cell, so that all calls have the same sites.
+        let [h, c] = self.of_hidden.forward(h).lstm_step(&self.name, of_input, c);
         let project =
             |(name, weight): &(String, Parameter)| h.product(name, Op::Recurrent, h.tape().parameter(weight), None);
         [self.projection.as_ref().map_or(h, project), c]
@@ -203,7 +193,7 @@ impl GruCell {
     /// # Errors
     /// Shapes that do not fit.
     pub fn forward<'t>(&self, x: Var<'t>, h: Var<'t>) -> Var<'t> {
-        let [h] = self.step(self.of_input(x), [h]);
+        let [h] = self.step(StepProducts { all: self.of_input(x), step: None }, [h]);
         h
     }
 }
@@ -227,11 +217,11 @@ impl Cell<1> for GruCell {
         self.of_input.forward(x)
     }
 
-    fn step<'t>(&self, of_input: Var<'t>, [h]: [Var<'t>; 1]) -> [Var<'t>; 1] {
+    fn step<'t>(&self, of_input: StepProducts<'t>, [h]: [Var<'t>; 1]) -> [Var<'t>; 1] {
         // Explicit names, so that all calls have the same sites.
         let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
         let lens = [self.hidden; 3];
-        let of_input = of_input.split_as(&self.of_input.name, 3, &lens);
+        let of_input = of_input.alone(&format!("{}.steps", self.name)).split_as(&self.of_input.name, 3, &lens);
         let of_hidden = self.of_hidden.forward(h).split_as(&self.of_hidden.name, 3, &lens);
         let gate = |i: usize, what: &str| {
             let sum = called(of_input[i] + of_hidden[i], &format!("{what}.sum"));

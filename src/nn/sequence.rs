@@ -8,7 +8,12 @@ use super::{
     GruCell, LstmCell, Module,
     recurrent::{Cell, Units},
 };
-use crate::{Scope, Shape, TraceError, Var, error::TraceErrorKind, graph::other_shape, ops::Places};
+use crate::{
+    Scope, Shape, TraceError, Var,
+    error::TraceErrorKind,
+    graph::other_shape,
+    ops::{Places, StepProducts},
+};
 use gradscale_core::amp::MAX_INPUTS;
 
 /// LSTM layers over sequences `[n, t, inputs]` to `[n, t, hidden]`, or `[n, t, 2·hidden]` in both directions, forward
@@ -262,15 +267,15 @@ impl<C> Stack<C> {
 fn over_time<'t, const S: usize>(
     cell: &impl Cell<S>, x: Var<'t>, mut state: [Var<'t>; S], lengths: Option<Var<'t>>, back: bool,
 ) -> (Vec<Var<'t>>, [Var<'t>; S]) {
-    let inputs = cell.of_input(x).unbind_as(&format!("{}.steps", cell.name()), 2);
-    let count = inputs.len();
+    let all = cell.of_input(x).unbound_as(&format!("{}.steps", cell.name()), 2);
+    let count = all.shape().sizes()[2];
     let mut out = Vec::with_capacity(count);
-    let mut order: Vec<(Var<'t>, u32)> = inputs.into_iter().zip(0..).collect();
+    let mut order: Vec<(usize, u32)> = (0..count).zip(0..).collect();
     if back {
         order.reverse();
     }
-    for (of_input, place) in order {
-        let next = cell.step(of_input, state);
+    for (step, place) in order {
+        let next = cell.step(StepProducts { all, step: Some(step) }, state);
         let Some(lengths) = lengths else {
             state = next;
             out.push(next[0]);

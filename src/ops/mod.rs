@@ -14,6 +14,7 @@ mod extremum;
 mod gather;
 mod linear;
 mod loss;
+mod lstm;
 mod matmul;
 mod multibox;
 mod norm;
@@ -39,6 +40,7 @@ mod where_cond;
 
 pub use cross_entropy::CrossEntropy;
 pub use custom::{CustomGradient, CustomOperator};
+pub(crate) use lstm::StepProducts;
 pub use matmul::AttentionMask;
 pub use multibox::MultiBox;
 pub use region::{AnchorTruth, RegionTruth};

@@ -33,19 +33,26 @@ impl<'t> Var<'t> {
     /// Applies [`Var::unbind`] inside of a layer: all operators are named after `name`, also if another batch has more
     /// positions.
     pub(crate) fn unbind_as(self, name: &str, axis: usize) -> Vec<Self> {
-        let whole = self.try_record(|| {
+        let whole = self.unbound_as(name, axis);
+        // A scalar replaces the result if the axis does not fit.
+        let count = self.shape().sizes().get(axis).copied().unwrap_or(1);
+        if axis < 4 { (0..count).map(|at| whole.place_as(name, axis, at)).collect() } else { vec![whole] }
+    }
+
+    /// Marks a value whose positions along an axis are read one by one, by [`Var::place_as`] or by operators of a step.
+    pub(crate) fn unbound_as(self, name: &str, axis: usize) -> Self {
+        self.try_record(|| {
             within(name, axis)?;
             self.sizes(name)?;
             Ok(self.record_named_op(name.to_owned(), Op::Split, Unbound, &[], self.shape()))
-        });
+        })
+    }
+
+    /// Returns position `at` along an axis of a value that [`Var::unbound_as`] has marked.
+    pub(crate) fn place_as(self, name: &str, axis: usize, at: usize) -> Self {
         let mut shape = self.shape().sizes();
-        // A scalar replaces the result if the axis does not fit.
-        let count = shape.get_mut(axis).map_or(1, |size| std::mem::replace(size, 1));
-        let place = |at: usize| {
-            let operator = Place { axis, at };
-            whole.record_named_op(format!("{name}.part"), Op::Slice, operator, &[], Shape::from(shape))
-        };
-        if axis < 4 { (0..count).map(place).collect() } else { vec![whole] }
+        shape[axis] = 1;
+        self.record_named_op(format!("{name}.part"), Op::Slice, Place { axis, at }, &[], Shape::from(shape))
     }
 
     /// Selects values of x `[n, 1, t, c]`, whose positions start at `first`: those inside of each sequence, or outside
@@ -107,25 +114,31 @@ impl Operator for Place {
         export(at, self.axis, self.at)
     }
 
-    /// Writes the position's part of one f32 tensor. The tensor has the exponent of the first part that is written;
-    /// other parts are rescaled to it.
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
-        let (node, shape) = (at.node, at.input(0));
-        let whole = match at.peek_grad(0) {
-            Some(whole) => whole,
-            None => {
-                // Positions without a gradient remain 0.
-                let value = at.new_buffer(DType::F32, shape.len());
-                fill(at, StoreSpec::passthrough(value, Slot::ONE))?;
-                let whole = Gradient { value, slot: dy.slot };
-                at.push_grad(0, whole);
-                whole
-            }
-        };
-        let p = part(node, [shape, node.shape], self.axis, self.at, Way::Into)?;
-        at.emit(Operation::Copy { p, x: dy.value.buf, y: StoreSpec::rescaled(whole.value, dy.slot, whole.slot) });
-        Ok(())
+        add_to_place(at, 0, at.node.shape, [self.axis, self.at], dy)
     }
+}
+
+/// Writes a part of the gradient of input `i`, which is one f32 tensor, at a position along an axis. The tensor has the
+/// exponent of the first part that is written; other parts are rescaled to it.
+pub(super) fn add_to_place(
+    at: &mut Context<'_, '_, '_>, i: usize, piece: Shape, [axis, place]: [usize; 2], dy: Gradient,
+) -> Result<(), TraceError> {
+    let shape = at.input(i);
+    let whole = match at.peek_grad(i) {
+        Some(whole) => whole,
+        None => {
+            // Positions without a gradient remain 0.
+            let value = at.new_buffer(DType::F32, shape.len());
+            fill(at, StoreSpec::passthrough(value, Slot::ONE))?;
+            let whole = Gradient { value, slot: dy.slot };
+            at.push_grad(i, whole);
+            whole
+        }
+    };
+    let p = part(at.node, [shape, piece], axis, place, Way::Into)?;
+    at.emit(Operation::Copy { p, x: dy.value.buf, y: StoreSpec::rescaled(whole.value, dy.slot, whole.slot) });
+    Ok(())
 }
 
 impl Tape {
@@ -171,7 +184,7 @@ fn everywhere(at: &Context<'_, '_, '_>, len: usize) -> Result<Strided, TraceErro
     Strided::new(&[Dim { len: at.node.size(len)?, x: 0, y: 1 }], 0, 0).map_err(|error| at.node.error(error))
 }
 
-fn fill(at: &mut Context<'_, '_, '_>, y: StoreSpec) -> Result<(), TraceError> {
+pub(super) fn fill(at: &mut Context<'_, '_, '_>, y: StoreSpec) -> Result<(), TraceError> {
     let (x, p) = (at.zero(), everywhere(at, y.y.len)?);
     at.emit(Operation::Copy { p, x, y });
     Ok(())

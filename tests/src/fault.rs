@@ -61,6 +61,10 @@ pub enum Fault {
     HiddenColumnRead,
     /// The gradient of a softmax lacks the sum over its row.
     RowSumDropped,
+    /// A step of an LSTM cell reads the products of the first step.
+    StepIgnored,
+    /// The gradient of an LSTM's cell state is taken at another exponent than its own.
+    StateNotRescaled,
     /// The variance of a normalisation is divided by n − 1.
     UnbiasedVariance,
     /// Dropout draws the same mask in every step.
@@ -69,7 +73,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
@@ -95,6 +99,8 @@ impl Fault {
         Self::BoxesEndBefore,
         Self::HiddenColumnRead,
         Self::RowSumDropped,
+        Self::StepIgnored,
+        Self::StateNotRescaled,
         Self::UnbiasedVariance,
         Self::SeedIgnored,
     ];

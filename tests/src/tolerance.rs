@@ -30,6 +30,8 @@ pub const TOLERANCES: &[Tolerance] = &[
     row("norm_vjp", 3.2, 10.0),
     row("softmax", 1.4, 5.6),
     row("softmax_vjp", 1.5, 6.0),
+    row("lstm", 1.2, 4.0),
+    row("lstm_vjp", 4.1, 12.0),
     row("cross_entropy", 0.8, 3.2),
     row("cross_entropy_vjp", 2.1, 6.4),
     row("ctc", 4.5, 16.0),

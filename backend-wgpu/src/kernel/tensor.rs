@@ -51,6 +51,12 @@ pub(crate) const READ_POSITIONS: Tensor =
 /// Output of loss kernels: scalars of a loss and of its gradient.
 pub(crate) const LOSS_OUTPUT: Tensor =
     Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
+/// Next state of an LSTM cell.
+pub(crate) const STATE: Tensor = Tensor { name: "state", binding: 8, element: Element::Float, access: Access::Write };
+/// Gradient of the sums of an LSTM cell, and that of its state.
+pub(crate) const SUMS: Tensor = Tensor { name: "sums", binding: 3, element: Element::Float, access: Access::Write };
+pub(crate) const NEXT_STATE: Tensor =
+    Tensor { name: "state", binding: 10, element: Element::Float, access: Access::Write };
 
 /// Sums over the alignments of the CTC loss.
 pub(crate) const TABLE: Tensor = Tensor { name: "table", binding: 10, element: Element::Float, access: Access::Write };

@@ -8,6 +8,7 @@ mod cross_entropy;
 mod ctc;
 mod gemm;
 mod global_norm;
+mod lstm;
 mod multi_tensor;
 mod norm;
 mod optimize;

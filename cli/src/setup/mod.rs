@@ -14,6 +14,7 @@ pub use size::{NetworkSize, Sizes};
 use crate::{
     Failure,
     data::{DataOptions, check_file, is_table},
+    data_messages::with_program_options,
     device::Device,
     help::{Completed, devices, heading},
     optimizer::{Recipe, Rule, Updates},
@@ -192,9 +193,11 @@ impl Setup {
     pub fn load(&self, seed: u64) -> Result<Box<dyn Dataset>, Failure> {
         let data = self.load_quietly(seed)?;
         let notes = data.notes();
-        notes.left_out_line().iter().for_each(|line| output::warn(&Failure::plain(line)));
-        notes.doubts.iter().for_each(|line| output::warn(&Failure::at(format_args!("warning: {}", data.name()), line)));
-        notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", Failure::plain(line))))?;
+        let note = |line: &String| Failure::plain(&with_program_options(line));
+        notes.left_out_line().iter().for_each(|line| output::warn(&note(line)));
+        let warning = |line| Failure::at(format_args!("warning: {}", data.name()), note(line));
+        notes.doubts.iter().for_each(|line| output::warn(&warning(line)));
+        notes.taken.iter().try_for_each(|line| output::print(&format!("{}\n", note(line))))?;
         Ok(data)
     }
 

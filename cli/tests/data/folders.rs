@@ -61,7 +61,7 @@ fn test_folders_sizes_and_channels() {
         ("train/9/a.png", &rgb()),
         ("val/9/a.png", &png([1, 1], 16, 0, None, &[&[0x12, 0x34]])),
     ]);
-    refused(load(&dir), "val/9/a.png", "1 × 1 (rows × columns), unlike the first image (2 × 3); --size HxW resizes");
+    refused(load(&dir), "val/9/a.png", "1 × 1 (rows × columns), unlike the first image (2 × 3); `size` resizes");
     let resized = DataOptions { size: Some(Size([1, 2])), ..DataOptions::default() };
     let data = Labelled::load(dir.path(), &resized).unwrap();
     // Numbers are sorted as such; one colour among grey images makes all three channels.
@@ -87,14 +87,14 @@ fn what_cannot_be_used() {
     let data = Labelled::load(one.path(), &skipping).unwrap();
     assert_eq!((data.train.count, data.notes.left_out.len()), (6, 1));
     let reading = DataOptions { ignore: Some(Ignore::Value(0)), ..DataOptions::default() };
-    refused(Labelled::load(one.path(), &reading), "", "--ignore is for label images");
+    refused(Labelled::load(one.path(), &reading), "", "`ignore` is for label images");
     let reading = DataOptions { label: Some("x".into()), ..DataOptions::default() };
-    refused(Labelled::load(one.path(), &reading), "", "--label is for CSV files");
+    refused(Labelled::load(one.path(), &reading), "", "`label` is for CSV files");
     refused(load(&tempfile::tempdir().unwrap()), "", "found nothing");
     for names in [["images/a.png", "masks/a.png"], ["train/imgs/a.png", "train/labels/a.png"]] {
         let image = rgb();
         let dir = folder(&names.map(|name| (name, &image[..])));
-        refused(load(&dir), "", "images with label images; use --task segnet");
+        refused(load(&dir), "", "images with label images; use `Segmentation`");
     }
 }
 

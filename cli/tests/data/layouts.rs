@@ -103,14 +103,11 @@ fn folders_of_classes() {
             Refused("a", "no images; found the folders 2020, 2021; 1 more"),
         ),
         (&[("train/a/2020", 5), ("train/b/2020", 5)], Refused("train/a", "no images; found the folder 2020")),
-        (&[("set/a", 5), ("set/b", 5)], Refused("", "set looks like one; use --data ")),
-        (&[("x/y/train/a", 5), ("x/y/train/b", 5)], Refused("", "y looks like one; use --data ")),
+        (&[("set/a", 5), ("set/b", 5)], Refused("", "set looks like one; read ")),
+        (&[("x/y/train/a", 5), ("x/y/train/b", 5)], Refused("", "y looks like one; read ")),
         (&[("images", 5)], Refused("", "one class, for training: images 4")),
-        (
-            &[("x/images", 5)],
-            Refused("", "5 images in x without classes; --task classify needs a folder for each class"),
-        ),
-        (&[("", 5)], Refused("", "5 images without classes; --task classify needs a folder for each class")),
+        (&[("x/images", 5)], Refused("", "5 images in x without classes; `Labelled` needs a folder for each class")),
+        (&[("", 5)], Refused("", "5 images without classes; `Labelled` needs a folder for each class")),
         (&[("train", 5)], Refused("", "5 images in train without classes")),
         (&[("a", 5), ("b", 5), ("", 2)], Read("a b", [8, 2], "left out: 2 images outside of the classes' folders")),
         (&[("a", 5), ("b", 5)], Read("a b", [8, 2], fifth)),
@@ -146,7 +143,7 @@ fn files_that_cannot_be_read_are_counted_over_all_parts() {
         put(&dir, name, b"x");
     }
     put(&dir, "test/a/torn.png", &rgb()[..50]);
-    let want = Refused("train/a/x.bmp", "but BMP; convert it; 3 more cannot be read; --skip-broken skips them");
+    let want = Refused("train/a/x.bmp", "but BMP; convert it; 3 more cannot be read; `skip_broken` skips them");
     check("four of 16", &dir, classified(&dir, &DataOptions::default()), &want);
     let want = Read("a b", [10, 2], "left out: ");
     let loaded = classified(&dir, &skipping).unwrap();
@@ -251,7 +248,7 @@ fn tables_of_images() {
         (&b"file,label\n0.png,cat\n1.png,dog\n99.png,dog\n"[..], "line 4: no image 99.png"),
         (b"file,label\n0.png,cat\n1.png,dog\n2.png,\n", "line 4: no class of 2.png"),
         (b"file,label\n0.png,cat\n1.png,dog\n0.png,dog\n", "line 4: images/0.png is listed twice"),
-        (b"file,height,breed\n0.png,1,cat\n1.png,2,dog\n", "line 1: which column has the classes? --label NAME"),
+        (b"file,height,breed\n0.png,1,cat\n1.png,2,dog\n", "line 1: which column has the classes? `label` names"),
     ] {
         let dir = ten("images");
         put(&dir, "labels.csv", text);
@@ -329,12 +326,12 @@ fn folders_of_label_images() {
             &[("images", "labels", 5), ("images/more", "labels", 2)],
             Read("0 1", [4, 1], "left out: 2 images in images/more"),
         ),
-        (&[("set/images", "set/labels", 5)], Refused("", "set looks like one; use --data ")),
+        (&[("set/images", "set/labels", 5)], Refused("", "set looks like one; read ")),
         (
             &[("VOCdevkit/VOC2012/JPEGImages", "VOCdevkit/VOC2012/SegmentationClass", 5)],
-            Refused("", "VOC2012 looks like one; use"),
+            Refused("", "VOC2012 looks like one; read"),
         ),
-        (&[("photos", "other", 5)], Refused("", "has a folder of images for each class; use --task classify")),
+        (&[("photos", "other", 5)], Refused("", "has a folder of images for each class; use `Labelled`")),
     ] {
         let dir = folder(&[]);
         for (images, labels, count) in parts {
@@ -368,7 +365,7 @@ fn folders_of_label_images() {
     let reading = DataOptions { ignore: Some("255".parse().unwrap()), ..DataOptions::default() };
     let want = Read("3 7 33", [3, 2], "left out: 2 images in leftImg8bit/test");
     check("all of Cityscapes", &dir, segmented(&dir, &reading), &want);
-    let want = Refused("", "images with label images; use --task segnet");
+    let want = Refused("", "images with label images; use `Segmentation`");
     check("Cityscapes for classes", &dir, classified(&dir, &DataOptions::default()), &want);
     fs::remove_file(dir.path().join("gtFine/train/aachen/aachen_1_gtFine_labelIds.png")).unwrap();
     let want = Refused("aachen_1_gtFine_labelIds.png", "missing; no label image for ");

@@ -121,7 +121,7 @@ fn any_sizes_are_resized() {
     let dir = unpacked();
     put(&dir, "images/train/b.png", &png([1, 1], 8, 2, None, &[&[50, 60, 70]]));
     put(&dir, "labels/train/b.png", &png([1, 1], 8, 0, None, &[&[1]]));
-    refused(load(&dir), "images/train/b.png", "unlike the first image of its split (2 × 3); --size HxW resizes");
+    refused(load(&dir), "images/train/b.png", "unlike the first image of its split (2 × 3); `size` resizes");
     let data = with(&dir, &DataOptions { size: Some(Size([4, 6])), ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.height, data.train.width, data.test.width), (4, 6, 6));
     // The first image's labels, each pixel four times; the second is one colour and one class.
@@ -148,7 +148,7 @@ fn broken_files_are_named_and_left_out_if_asked() {
     std::fs::remove_file(dir.path().join("images/train/e.tif")).unwrap();
     refused(load(&dir), "labels/train/d.png", "no label image for ");
     put(&dir, "labels/train/d.png", &grey([0; 6]));
-    refused(load(&dir), "images/train/c.png", "; 1 more cannot be read; --skip-broken skips them");
+    refused(load(&dir), "images/train/c.png", "; 1 more cannot be read; `skip_broken` skips them");
     put(&dir, "images/train/e.tif", b"II*");
     let data = with(&dir, &DataOptions { skip_broken: true, ..DataOptions::default() }).unwrap();
     assert_eq!((data.train.count, data.test.count, data.notes.left_out.len()), (3, 1, 3));

@@ -70,7 +70,7 @@ fn tables_that_are_wrong() {
         ("a,b\n,x\n?,y\n,x\n,x\n,y\n", "line 1: no column has numbers, or words that repeat"),
         ("a;b\n3,5;x\n2,25;y\n1,5;x\n0,5;x\n0,5;y\n", "\"0,5\" in the column a has a decimal comma; write a point"),
         ("a,b\n1,x\n2,\n", "line 3: no class in the column b"),
-        ("a,b\n1,x\n2\n3,4,5\n", "line 3: 1 values, expected 2; 1 more cannot be read; --skip-broken"),
+        ("a,b\n1,x\n2\n3,4,5\n", "line 3: 1 values, expected 2; 1 more cannot be read; `skip_broken`"),
         ("a,b\n1,x\n1,x\n1,x\n1,x\n1,x\n", "one class, for training: x 4: training needs at least two"),
     ] {
         refused(with(text, &DataOptions::default()), "t.csv", cause);

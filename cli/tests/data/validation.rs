@@ -48,7 +48,7 @@ fn parts_of_their_own() {
 #[test]
 fn broken_parts_are_replaced() {
     let reading = DataOptions { skip_broken: true, ..wanted() };
-    let held = "every tenth training image is held out for --eval-every";
+    let held = "every tenth training image is held out for `validation`";
     let torn = &rgb()[..60];
     let dir = folder(&[("val/a/0.png", torn), ("test/a/0.png", &rgb()), ("test/b/0.png", &rgb())]);
     for class in ["a", "b"] {
@@ -98,7 +98,7 @@ fn a_tenth_of_the_training_images() {
         assert_eq!(all(&held.labels, 2, 2), [&labels[18..20], &labels[38..40]].concat());
         let kept = [&images[..54], &images[60..114], &images[120..]].concat();
         assert_eq!(all(&data.train.images, 23, 6), kept);
-        assert!(data.notes.taken.iter().any(|line| line.ends_with("for --eval-every, 2 of 25")), "{:?}", data.notes);
+        assert!(data.notes.taken.iter().any(|line| line.ends_with("for `validation`, 2 of 25")), "{:?}", data.notes);
         (data.weights, matches!(data.train.images, Store::Part { .. }))
     };
     let (in_memory, on_disk) = (of(1024), of(0));

@@ -33,6 +33,11 @@ const SOFTMAX_OPERATIONS: u64 = LOG_SUM_EXP_OPERATIONS + 1;
 /// Operations per score of a softmax's gradient: product, sum, difference, product. For the logarithm: sum, exponential,
 /// product, difference.
 const SOFTMAX_VJP_OPERATIONS: u64 = 4;
+/// Operations per hidden unit of an LSTM cell: four sums, four functions, three for c′, a function and a product for h′.
+const LSTM_OPERATIONS: u64 = 13;
+/// Operations per hidden unit of an LSTM cell's gradient: the twelve up to tanh c′ again, five for the gradient of c′, one
+/// for that of c, and four for the gradient of each sum.
+const LSTM_VJP_OPERATIONS: u64 = 12 + 5 + 1 + 16;
 /// Operations per state and direction of a CTC alignment: the logarithm of a sum of three exponentials, and the logit.
 const CTC_OPERATIONS: u64 = 9;
 /// Operations per sample point of a box and channel: four products with the interpolation weights, and their sum.
@@ -208,6 +213,18 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 let all = len(p.shape());
                 (bytes(*y, all) + bytes(*dy, all) + stored(dx, all), SOFTMAX_VJP_OPERATIONS * all)
             }
+            Self::Lstm { p, x, y, state } => {
+                let (units, gates) = (u64::from(p.state_len()), u64::from(p.gates_len()));
+                // One step of x is read.
+                let read = bytes(x.x, gates) + bytes(x.h, gates) + bytes(x.c, units);
+                (read + stored(y, units) + bytes(&**state, units), LSTM_OPERATIONS * units)
+            }
+            Self::LstmVjp { p, x, dh, dc, y, state } => {
+                let (units, gates) = (u64::from(p.state_len()), u64::from(p.gates_len()));
+                let read = bytes(x.x, gates) + bytes(x.h, gates) + bytes(x.c, units) + bytes(*dh, units);
+                let more = dc.map_or(0, |dc| bytes(dc.data, units));
+                (read + more + stored(y, gates) + bytes(&**state, units), LSTM_VJP_OPERATIONS * units)
+            }
             Self::CrossEntropy { p, x, out } => {
                 let [rows, classes] = p.shape().map(u64::from);
                 let weights = x.weights.map_or(0, |weights| bytes(weights, classes));
@@ -379,6 +396,10 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
                     SoftmaxColumns::Masked => " masked",
                 };
                 write!(f, "{}{columns}", Sizes(p.shape()))
+            }
+            Launch::Lstm { p, .. } | Launch::LstmVjp { p, .. } => {
+                let [step, steps] = p.step();
+                write!(f, "{} step {step} of {steps}", Sizes(p.shape()))
             }
             Launch::CrossEntropy { p, .. } | Launch::CrossEntropyVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
             Launch::Ctc { p, .. } => write!(f, "{} {}", Sizes(p.logits()), p.letters()),

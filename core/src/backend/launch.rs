@@ -1,11 +1,11 @@
 //! All operators of a device as one enum.
 
-use super::{CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands, UpdateGuard};
+use super::{CrossEntropyArgs, CtcArgs, LstmArgs, MapOperands, NormSaved, Operands, Slot, UpdateGuard};
 use crate::ops::{
-    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign, RoiPool,
-    Rows, Softmax, Strided, Unary,
+    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Lstm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign,
+    RoiPool, Rows, Softmax, Strided, Unary,
 };
-use crate::store_format::StoreFormat;
+use crate::{scaled::Scaled, store_format::StoreFormat};
 
 /// One operator with all its operands, ready to be launched on a device.
 ///
@@ -247,6 +247,32 @@ pub enum Launch<O: Operands> {
         /// Destination of the gradient of the scores.
         dx: O::Store,
     },
+    /// One step of an LSTM cell.
+    Lstm {
+        /// Sizes of the cell, and the step that is read of x.
+        p: Lstm,
+        /// Products and cell state of the step.
+        x: LstmArgs<O::Read>,
+        /// Destination of the next hidden state h′, `[rows, hidden]`.
+        y: O::Store,
+        /// Next cell state c′, f32 `[rows, hidden]`.
+        state: O::Write,
+    },
+    /// Gradients (vjp) of a step of an LSTM cell.
+    LstmVjp {
+        /// Descriptor of the cell's forward pass.
+        p: Lstm,
+        /// Products and cell state of the cell's forward pass.
+        x: LstmArgs<O::Read>,
+        /// Gradient of the hidden state h′, `[rows, hidden]`.
+        dh: O::Read,
+        /// Gradient of the cell state c′, f32 `[rows, hidden]`, with the slot of its exponent. It is 0 if absent.
+        dc: Option<Scaled<O::Read, Slot>>,
+        /// Destination of the gradient of the sums of both products, `[rows, 4, hidden]`.
+        y: O::Store,
+        /// Gradient of the cell state c, f32 `[rows, hidden]`, at the exponent from which y is stored.
+        state: O::Write,
+    },
     /// Softmax and weighted cross-entropy of logits and labels.
     CrossEntropy {
         /// Shape of the logits, divisor of the loss, and ignored label.
@@ -331,6 +357,8 @@ impl<O: Operands> Launch<O> {
             Self::NormVjp { .. } => "norm_vjp",
             Self::Softmax { .. } => "softmax",
             Self::SoftmaxVjp { .. } => "softmax_vjp",
+            Self::Lstm { .. } => "lstm",
+            Self::LstmVjp { .. } => "lstm_vjp",
             Self::CrossEntropy { .. } => "cross_entropy",
             Self::CrossEntropyVjp { .. } => "cross_entropy_vjp",
             Self::Ctc { .. } => "ctc",
@@ -391,6 +419,14 @@ impl<O: Operands> Launch<O> {
             Self::SoftmaxVjp { p, y, dy, dx } => {
                 let [y, dy] = [y, dy].map(|x| m.read(x));
                 Launch::SoftmaxVjp { p, y, dy, dx: m.store(dx) }
+            }
+            Self::Lstm { p, x, y, state } => {
+                let x = x.map(|x| m.read(x));
+                Launch::Lstm { p, x, y: m.store(y), state: m.write(state) }
+            }
+            Self::LstmVjp { p, x, dh, dc, y, state } => {
+                let (x, dh, dc) = (x.map(|x| m.read(x)), m.read(dh), dc.map(|dc| dc.map(|dc| m.read(dc))));
+                Launch::LstmVjp { p, x, dh, dc, y: m.store(y), state: m.write(state) }
             }
             Self::CrossEntropy { p, x, out } => Launch::CrossEntropy { p, x: x.map(|x| m.read(x)), out: m.write(out) },
             Self::CrossEntropyVjp { p, x, out, g, dx } => {

@@ -101,6 +101,17 @@ pub struct CtcArgs<R> {
     pub target_lengths: R,
 }
 
+/// Operands of a step of an LSTM cell: products, state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LstmArgs<R> {
+    /// Products of the cell with the inputs of all steps, `[rows, steps, 4, hidden]`.
+    pub x: R,
+    /// Products of the cell with the hidden state, `[rows, 4, hidden]`.
+    pub h: R,
+    /// Cell state c, `[rows, hidden]`.
+    pub c: R,
+}
+
 impl<R> NormSaved<R> {
     /// Converts each saved operand of the normalisation with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> NormSaved<T> {
@@ -112,6 +123,13 @@ impl<R> CrossEntropyArgs<R> {
     /// Converts each operand of the cross-entropy with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CrossEntropyArgs<T> {
         CrossEntropyArgs { logits: f(self.logits), labels: f(self.labels), weights: self.weights.map(f) }
+    }
+}
+
+impl<R> LstmArgs<R> {
+    /// Converts each operand of the LSTM cell with `f`.
+    pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> LstmArgs<T> {
+        LstmArgs { x: f(self.x), h: f(self.h), c: f(self.c) }
     }
 }
 

@@ -292,7 +292,7 @@ fn voc_root(dir: &Path) -> Result<Option<PathBuf>, DataError> {
     let mut inside: Vec<PathBuf> = listing(dir)?.iter().map(|name| dir.join(name)).filter(is_one).collect();
     match inside.len() {
         0 | 1 => Ok(inside.pop()),
-        _ => Err(Cause::Boxes("several folders have annotations; give one of them to --data".into()).at(dir)),
+        _ => Err(Cause::Boxes("several folders have annotations; read one of them".into()).at(dir)),
     }
 }
 

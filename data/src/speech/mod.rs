@@ -276,7 +276,7 @@ impl RecordingReader<'_> {
             if let Ok(spoken) = &one {
                 self.bytes += 4 * spoken.spectra.len() as u64;
                 if self.bytes > self.reading.memory.saturating_mul(1_000_000) {
-                    let words = "the spectra up to this recording exceed --memory; raise it or train on fewer \
+                    let words = "the spectra up to this recording exceed `memory`; raise it or train on fewer \
                         recordings"
                         .to_owned();
                     return Err(Cause::Sound(words).at(path));

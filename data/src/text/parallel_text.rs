@@ -106,7 +106,7 @@ impl Parallel {
         let back = match wanted.0.each_ref().map(String::as_str) {
             ["en", "de"] => false,
             ["de", "en"] => true,
-            [_, _] => return Err(format!("--languages {wanted}: choose en-de or de-en")),
+            [_, _] => return Err(format!("`languages` {wanted}: choose en-de or de-en")),
         };
         let part = |part: usize| -> Texts {
             let mut random = Random::from_key(&[seed, part as u64]);
@@ -189,7 +189,7 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) 
     if let Some(languages) = &reading.languages {
         return match languages.0.iter().find(|language| !train.contains_key(*language)) {
             Some(missing) => Err(Cause::Option(format!(
-                "--languages {languages}: no train.{missing}; the languages are \
+                "`languages` {languages}: no train.{missing}; the languages are \
                     {names}"
             ))
             .at(dir)),
@@ -202,7 +202,7 @@ fn chosen(dir: &Path, train: &BTreeMap<String, PathBuf>, reading: &DataOptions) 
         [first, second] => pair(first, second),
         [one] => Err(Cause::Option(format!("only train.{one}; add train.LANGUAGE for a second language")).at(dir)),
         _ => Err(Cause::Option(format!(
-            "train in {names}; choose two, for example --languages {}-{}",
+            "train in {names}; choose two, for example `languages` {}-{}",
             there[0], there[1]
         ))
         .at(dir)),

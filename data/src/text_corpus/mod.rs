@@ -60,7 +60,7 @@ impl Corpus {
             [Some(&parts.train), parts.validation.as_ref(), parts.test.as_ref()].into_iter().flatten().collect();
         let bytes: u64 = all.iter().map(|(_, text)| 4 * text.len() as u64).sum();
         if bytes > reading.memory.saturating_mul(1_000_000) {
-            return Err(Cause::Text("may exceed --memory; raise it or train on less text".to_owned()).at(path));
+            return Err(Cause::Text("may exceed `memory`; raise it or train on less text".to_owned()).at(path));
         }
         let root = if path.is_file() { path.parent().unwrap_or(path) } else { path };
         let files = Some(Fingerprint::measure(root, all.into_iter().map(|(path, _)| path))?);
@@ -86,9 +86,9 @@ impl Corpus {
         let (tokens, why) = match reading.tokens {
             Some(tokens) => (tokens, ""),
             None if Tokens::Words.split(&train.1).any(|word| word == vocabulary::UNKNOWN) => {
-                (Tokens::Words, ", because <unk> is among them (--tokens characters overrides)")
+                (Tokens::Words, ", because <unk> is among them (`tokens` characters overrides)")
             }
-            None => (Tokens::Characters, " (--tokens words overrides)"),
+            None => (Tokens::Characters, " (`tokens` words overrides)"),
         };
         let all: Vec<&str> = tokens.split(&train.1).collect();
         let (of_train, of_test) = match &test {
@@ -104,7 +104,7 @@ impl Corpus {
                 let (train, end) = without_end(of_train);
                 let kept = format!("{} of {} tokens", end.len(), of_train.len());
                 taken.push(format!(
-                    "no validation set: the end of the training text is held out for --eval-every, {kept}"
+                    "no validation set: the end of the training text is held out for `validation`, {kept}"
                 ));
                 (train, Some(end.to_vec()))
             }
@@ -149,11 +149,11 @@ impl Corpus {
                     let [all, held] = [all.len(), all.len() / 20];
                     format!(
                         "{all} tokens, of which {held} (5 %) are for evaluation, but a window of {window} takes {}; \
-                             add text or lower --window",
+                             add text or lower `window`",
                         window + 1
                     )
                 } else {
-                    format!("{found} tokens are too few for a window of {window} and the next token; lower --window")
+                    format!("{found} tokens are too few for a window of {window} and the next token; lower `window`")
                 };
                 return Err(Cause::Text(words).at(path));
             }

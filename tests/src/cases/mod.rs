@@ -10,6 +10,7 @@ mod cross_entropy_vjp;
 mod ctc;
 mod gemm;
 mod global_norm;
+mod lstm;
 mod memory;
 mod norm;
 mod norm_vjp;
@@ -56,6 +57,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     norm_vjp::cases(&mut cases);
     softmax::cases(&mut cases);
     softmax_vjp::cases(&mut cases);
+    lstm::cases(&mut cases);
     cross_entropy::cases(&mut cases);
     cross_entropy_vjp::cases(&mut cases);
     ctc::cases(&mut cases);
@@ -94,6 +96,8 @@ pub const OPERATORS: &[&str] = &[
     "norm_vjp",
     "softmax",
     "softmax_vjp",
+    "lstm",
+    "lstm_vjp",
     "cross_entropy",
     "cross_entropy_vjp",
     "ctc",

@@ -193,6 +193,8 @@ impl Backend for Reference {
             Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
             Launch::Softmax { p, x, selection, y } => self.softmax(&p, x, selection, y),
             Launch::SoftmaxVjp { p, y, dy, dx } => self.softmax_vjp(&p, y, dy, dx),
+            Launch::Lstm { p, x, y, state } => self.lstm(&p, x, y, state),
+            Launch::LstmVjp { p, x, dh, dc, y, state } => self.lstm_vjp(&p, x, dh, dc, y, state),
             Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
             Launch::Ctc { p, x, losses, gradient } => crate::ctc::run(&p, x, losses, gradient),

@@ -14,6 +14,7 @@ use crate::{
     Failure,
     build_feature::BuildFeature,
     data::{DataOptions, IMAGES, Speech},
+    data_messages::with_program_options,
     device::Work,
 };
 pub use convolutions::Convolutions;
@@ -72,7 +73,8 @@ impl TaskSpec for Speaking {
         Ok(Box::new(match path {
             Some(path) => Speech::load(path, reading)?,
             None if reading.short_recordings => Speech::with_short_recordings(seed),
-            None => Speech::synthetic(seed, reading).map_err(|cause| Failure::at("synthetic words", cause))?,
+            None => Speech::synthetic(seed, reading)
+                .map_err(|cause| Failure::at("synthetic words", with_program_options(&cause)))?,
         }))
     }
 

@@ -14,6 +14,7 @@ use crate::{
     Failure,
     build_feature::BuildFeature,
     data::{DataOptions, IMAGES, PIECES, Pair, Parallel, Pieces},
+    data_messages::with_program_options,
     device::Work,
     optimizer::{Moments, Rule},
 };
@@ -81,7 +82,8 @@ impl TaskSpec for Translating {
         reading.refuse("sentences", IMAGES)?;
         Ok(Box::new(match path {
             Some(path) => Parallel::load(path, reading)?,
-            None => Parallel::synthetic(seed, reading).map_err(|cause| Failure::at("synthetic numbers", cause))?,
+            None => Parallel::synthetic(seed, reading)
+                .map_err(|cause| Failure::at("synthetic numbers", with_program_options(&cause)))?,
         }))
     }
 

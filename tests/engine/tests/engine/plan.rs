@@ -150,7 +150,7 @@ fn sequence(policy: &AmpPolicy) -> Vec<PlanRow> {
             state = lstm.forward(x.slice(2, step, 1), state);
             h = gru.forward(state[0], h);
         }
-        let image = up.forward(h.reshape([1, 2, 1, 3])).upsample_bilinear([7, 5], false);
+        let image = up.forward((h + state[1]).reshape([1, 2, 1, 3])).upsample_bilinear([7, 5], false);
         let y = image.adaptive_average_pool([3, 2]).adaptive_max_pool([2, 1]);
         y.bce_with_logits(zero.slice(3, 0, 2).reshape([1, 2, 1, 2])).named(LOSS)
     })
