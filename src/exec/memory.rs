@@ -95,10 +95,10 @@ impl<B: Backend> Memory<B> {
         }
     }
 
-    /// Maps the arena of a program to the shared arena, largest buffers first to the largest. Calls `invalidate_captures` before a
-    /// buffer is replaced by a longer one, because recordings contain the old one.
+    /// Maps the arena of a program to the shared arena, largest buffers first to the largest. Calls `invalidate` with the
+    /// index of each buffer before it is replaced by a longer one, because recordings contain the old one.
     pub fn bind(
-        &mut self, device: &B, program: &mut Program, mut invalidate_captures: impl FnMut(),
+        &mut self, device: &B, program: &mut Program, mut invalidate: impl FnMut(usize),
     ) -> Result<(), B::Error> {
         let mut taken = vec![false; self.arena.len()];
         self.scratch.iter().chain(&self.held).for_each(|&place| taken[place] = true);
@@ -119,7 +119,7 @@ impl<B: Backend> Memory<B> {
                 Some(place) => {
                     // If the allocation fails, the shorter buffer remains.
                     let longer = device.alloc(dtype, len)?;
-                    invalidate_captures();
+                    invalidate(place);
                     self.arena[place] = Some(longer);
                     self.kinds[place].1 = len;
                     place

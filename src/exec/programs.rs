@@ -5,7 +5,7 @@ use super::{
     Constants, Executor,
     record::{Capture, LaunchFailure},
 };
-use crate::graph::{DistributedPlan, Launch, Operation, Program, Purpose, Trace};
+use crate::graph::{BufferId, DistributedPlan, Launch, Operation, Program, Purpose, Trace};
 use gradscale_core::backend::{Backend, DType, Data};
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,6 +14,9 @@ const DEFAULT_CACHE_CAPACITY: usize = 256;
 /// Default limit of the constants of all cached programs, in bytes.
 const DEFAULT_CONSTANT_BYTES: u64 = 1 << 28;
 
+/// Default limit of the launches in all recordings of programs. A driver keeps several kilobytes for each.
+const DEFAULT_RECORDED_LAUNCHES: usize = 1 << 17;
+
 /// Cache entry: a program with the recordings of its segments.
 struct CacheEntry<R> {
     program: Program,
@@ -21,6 +24,20 @@ struct CacheEntry<R> {
     recorded: Vec<Capture<R>>,
     /// Clock value of the program's last use.
     used: u64,
+}
+
+impl<R> CacheEntry<R> {
+    /// Returns the number of launches in the recordings of the program.
+    fn recorded_launches(&self) -> usize {
+        let segments = self.recorded.iter().enumerate().filter(|(_, recorded)| recorded.is_captured());
+        segments.map(|(segment, _)| self.program.segment(segment).len()).sum()
+    }
+
+    /// Drops recordings; the next run of each records it again.
+    fn drop_recordings(&mut self) {
+        let captured = self.recorded.iter_mut().filter(|recorded| recorded.is_captured());
+        captured.for_each(|recorded| *recorded = Capture::WarmedUp);
+    }
 }
 
 /// Cache of compiled programs that evicts the least recently used one.
@@ -35,6 +52,8 @@ pub(super) struct ProgramCache<R> {
     capacity: usize,
     /// Limit of the cached programs' constants, in bytes.
     max_constant_bytes: u64,
+    /// Limit of the launches in all recordings of programs.
+    max_recorded_launches: usize,
     /// Clock of the cache: number of lookups so far.
     clock: u64,
     /// Clock value at which the step in progress began.
@@ -54,6 +73,7 @@ impl<R> ProgramCache<R> {
             lists,
             capacity: DEFAULT_CACHE_CAPACITY,
             max_constant_bytes: DEFAULT_CONSTANT_BYTES,
+            max_recorded_launches: DEFAULT_RECORDED_LAUNCHES,
             clock: 0,
             since: u64::MAX,
         }
@@ -64,6 +84,41 @@ impl<R> ProgramCache<R> {
         let of_programs = self.all.iter_mut().flatten().flat_map(|stored| &mut stored.recorded);
         of_programs.for_each(|recorded| *recorded = Capture::NotRun);
         self.lists.iter_mut().for_each(|(_, recorded)| *recorded = Capture::NotRun);
+    }
+
+    /// Drops the recordings that contain the buffer at a place of the arena, because that was replaced. They are recorded
+    /// again at their next run, without a run before, because the device has compiled and allocated everything else.
+    fn invalidate_place(&mut self, place: usize) {
+        let reads = |launch: &Launch| launch.buffers().contains(&BufferId::Arena(place));
+        for stored in self.all.iter_mut().flatten() {
+            let is_recorded = stored.recorded.iter().any(Capture::is_captured);
+            if is_recorded && stored.program.launches.iter().any(reads) {
+                stored.drop_recordings();
+            }
+        }
+        for (operations, recorded) in &mut self.lists {
+            if recorded.is_captured() && operations.iter().any(|operation| reads(&operation.clone().into())) {
+                *recorded = Capture::WarmedUp;
+            }
+        }
+    }
+
+    /// Drops the recordings of the least recently used programs until `count` further launches of program `index` can be
+    /// recorded. Returns `false` if the program's own exceed the limit.
+    fn make_room(&mut self, index: usize, count: usize) -> bool {
+        loop {
+            let recorded: usize = self.all.iter().flatten().map(CacheEntry::recorded_launches).sum();
+            if recorded + count <= self.max_recorded_launches {
+                return true;
+            }
+            let others = self.all.iter_mut().enumerate().filter(|&(other, _)| other != index);
+            let others = others.filter_map(|(_, stored)| stored.as_mut());
+            let oldest = others.filter(|stored| stored.recorded_launches() > 0).min_by_key(|stored| stored.used);
+            match oldest {
+                Some(oldest) => oldest.drop_recordings(),
+                None => return false,
+            }
+        }
     }
 
     fn get(&self, index: usize) -> &CacheEntry<R> {
@@ -118,6 +173,11 @@ impl<B: Backend> Executor<B> {
         self.programs.max_constant_bytes = most;
     }
 
+    /// Sets the limit of the launches in all recordings of programs.
+    pub const fn set_recorded_launches(&mut self, most: usize) {
+        self.programs.max_recorded_launches = most;
+    }
+
     /// Looks up the compiled program of a trace in the cache.
     pub fn lookup(
         &mut self, trace: &Arc<Trace>, purpose: Purpose, prefix: &str, distributed: DistributedPlan,
@@ -149,7 +209,7 @@ impl<B: Backend> Executor<B> {
             self.constants.uploaded(number);
         }
         let Self { device, memory, programs, .. } = self;
-        memory.bind(device, program, || programs.invalidate_captures())?;
+        memory.bind(device, program, |place| programs.invalidate_place(place))?;
         self.constants.hold(&program.constants);
         Ok(())
     }
@@ -208,11 +268,18 @@ impl<B: Backend> Executor<B> {
 
     /// Runs the launches of a segment of a program, by its recording if there is one.
     pub fn run_segment(&mut self, index: usize, segment: usize) -> Result<(), LaunchFailure<B::Error>> {
+        let range = self.programs.get(index).program.segment(segment);
+        let is_due = matches!(self.programs.get(index).recorded[segment], Capture::WarmedUp);
+        let fits = !is_due || !self.recording || self.programs.make_room(index, range.len());
         let stored = self.programs.get_mut(index);
-        let range = stored.program.segment(segment);
         let launches = std::mem::take(&mut stored.program.launches);
         let mut recorded = std::mem::take(&mut stored.recorded[segment]);
-        let ran = self.run_list(launches[range.clone()].iter().map(|launch| &launch.operation), &mut recorded);
+        let operations = launches[range.clone()].iter().map(|launch| &launch.operation);
+        let ran = if fits {
+            self.run_list(operations, &mut recorded)
+        } else {
+            self.run_list(operations, &mut Capture::Unsupported)
+        };
         let stored = self.programs.get_mut(index);
         (stored.program.launches, stored.recorded[segment]) = (launches, recorded);
         ran.map_err(|(at, error)| (at.map(|at| range.start + at), error))

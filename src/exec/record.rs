@@ -17,6 +17,13 @@ pub(super) enum Capture<R> {
     Captured(R),
 }
 
+impl<R> Capture<R> {
+    /// Returns true if there is a recording.
+    pub const fn is_captured(&self) -> bool {
+        matches!(self, Self::Captured(_))
+    }
+}
+
 /// Index of the operation of a list that failed, if it was one of them, and the error.
 pub(crate) type LaunchFailure<E> = (Option<usize>, E);
 

@@ -23,6 +23,7 @@ pub struct TrainerOptions {
     recording: Option<bool>,
     max_programs: Option<usize>,
     max_program_bytes: Option<u64>,
+    max_recorded_launches: Option<usize>,
     keeps_all: bool,
     reduce_mode: Option<ReduceMode>,
     overlap: Option<Overlap>,
@@ -99,6 +100,15 @@ impl TrainerOptions {
         self
     }
 
+    /// Sets how many launches the recordings of all compiled steps may have together; the default is 2^17. A driver keeps
+    /// several kilobytes for each. Beyond the limit the recordings of the least recently used steps are dropped, and made
+    /// again when they are used again. A step that has more launches by itself is not recorded.
+    #[must_use]
+    pub const fn with_recorded_launches(mut self, max: usize) -> Self {
+        self.max_recorded_launches = Some(max);
+        self
+    }
+
     /// Keeps every buffer of a step to its end, for [`Trainer::scaled_gradients`]. Costs memory.
     #[must_use]
     pub const fn with_all_kept(mut self) -> Self {
@@ -165,6 +175,7 @@ impl<B: Backend> Trainer<B> {
             recording,
             max_programs,
             max_program_bytes,
+            max_recorded_launches,
             keeps_all,
             reduce_mode,
             overlap,
@@ -179,6 +190,7 @@ impl<B: Backend> Trainer<B> {
         recording.into_iter().for_each(|recording| self.exec.record(recording));
         max_programs.into_iter().for_each(|max| self.exec.set_capacity(max));
         max_program_bytes.into_iter().for_each(|max| self.exec.set_constant_limit(max));
+        max_recorded_launches.into_iter().for_each(|max| self.exec.set_recorded_launches(max));
         let (settings, ranks) = (&mut self.settings, &mut self.ranks);
         settings.momentum = statistics_kept.unwrap_or(settings.momentum);
         settings.each_call |= has_statistics_of_each_call;

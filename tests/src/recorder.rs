@@ -35,6 +35,7 @@ pub struct Recorder<B: Backend> {
     keeps: Keeps,
     log: RefCell<Option<Vec<Launch<Kept<B>>>>>,
     last: RefCell<Option<Uploaded<B>>>,
+    records: Rc<Cell<usize>>,
     repeats: Rc<Cell<usize>>,
     launched: Rc<Cell<usize>>,
 }
@@ -79,9 +80,15 @@ impl<B: Backend> Recorder<B> {
             keeps,
             log: RefCell::new(None),
             last: RefCell::new(None),
+            records: Rc::default(),
             repeats: Rc::default(),
             launched: Rc::default(),
         }
+    }
+
+    /// Returns the counter of recordings that were made, which stays valid after the recorder has been moved.
+    pub fn records(&self) -> Rc<Cell<usize>> {
+        self.records.clone()
     }
 
     /// Returns the counter of replayed recordings, which stays valid after the recorder has been moved.
@@ -158,6 +165,7 @@ impl<B: Backend> Backend for Recorder<B> {
         self.inner.collect(&table.0.borrow(), rows, out, &scalars, values).await
     }
     fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<Recorded<B>>, B::Error> {
+        self.records.set(self.records.get() + 1);
         *self.log.borrow_mut() = Some(Vec::new());
         let done = work();
         let (launches, control) = (self.log.borrow_mut().take(), self.last.borrow().clone());

@@ -92,6 +92,32 @@ fn each_length_is_recorded_with_the_same_bits() {
     assert!(repeats.get() >= 2 * LENGTHS, "{} repeats", repeats.get());
 }
 
+/// Recordings are bounded by their launches, and those of the least recently used steps go first.
+#[test]
+fn recordings_are_bounded_by_their_launches() {
+    let count = |most: Option<usize>| {
+        let recorder = Recorder::new(Cpu::new(1).expect("threads"));
+        let (records, repeats) = (recorder.records(), recorder.repeats());
+        let (trainer, net) = start(recorder);
+        let options = most.map(|most| TrainerOptions::new().with_recorded_launches(most));
+        let mut trainer = options.into_iter().fold(trainer, Trainer::with_options);
+        // The longest first, so that no buffer grows.
+        for len in [9, 7, 9, 7, 9, 7, 9, 7, 7, 7] {
+            step(&mut trainer, &net, len);
+        }
+        (records.get(), repeats.get(), weights(&trainer))
+    };
+    let (all, repeated, right) = count(None);
+    // The update is recorded in any case.
+    let (updates, least, without) = count(Some(0));
+    // Room for one of both lengths: its recording goes when the other is recorded, and comes again.
+    let (one, again, changed) = count(Some(30));
+    println!("recordings: {all}, {updates} of updates, {one} with room for one; repeats {repeated}, {least}, {again}");
+    assert!(right == without && right == changed, "other weights");
+    assert!(updates < all && all < one, "{updates} {all} {one}");
+    assert!(least < repeated && again == repeated, "{least} {repeated} {again}");
+}
+
 /// A recording refers to buffers. After a buffer has grown, it is recorded again, and reads the new batch.
 #[test]
 fn recordings_from_before_a_place_grew() {
