@@ -1,7 +1,7 @@
 //! Interface of an operator to the compilation of a trace: its node, its inputs, and the launches that it emits.
 
 use super::{
-    BufferId, Compiler, Fixed, Gradient, Launch, Node, Operation, ParamTensor, Purpose, ScaleRule, StatsSync,
+    BufferId, Compiler, Fixed, Gradient, Launch, Node, Operation, Operator, ParamTensor, Purpose, ScaleRule, StatsSync,
     StoreSpec, SyncPayload, Value, ValueCount, cast, cast_value, unary,
 };
 use crate::{
@@ -36,6 +36,12 @@ impl<'c, 'a, 's> Context<'c, 'a, 's> {
     /// Returns the precision in which the operator runs; `None` for integers.
     pub fn precision(&self) -> Option<Precision> {
         self.compiler.precision[self.id]
+    }
+
+    /// Returns the operators that the program computes, with their nodes.
+    pub fn live_operators(&self) -> Vec<(usize, &'a dyn Operator)> {
+        let nodes = self.compiler.trace.nodes.iter().enumerate().filter(|&(id, _)| self.compiler.live[id]);
+        nodes.filter_map(|(id, node)| Some((id, node.operator()?))).collect()
     }
 
     /// Returns the purpose for which the program is compiled.
@@ -379,6 +385,54 @@ impl Context<'_, '_, '_> {
     /// Adds a gradient of input `i` into which other consumers of this input will also write.
     pub fn push_grad(&mut self, i: usize, gradient: Gradient) {
         self.compiler.gradients[self.node.inputs[i]].push(gradient);
+    }
+
+    /// Returns true if each call of a layer in a step has sites of its own.
+    pub fn each_call_has_sites(&self) -> bool {
+        self.compiler.shared.sites.each_call()
+    }
+
+    /// Returns true if the value of another node needs a gradient.
+    pub fn needs_grad_of(&self, node: usize) -> bool {
+        self.compiler.needs_gradient[node]
+    }
+
+    /// Returns the value that another node's forward pass read as input `i`.
+    pub fn operand_of(&self, node: usize, i: usize) -> Value {
+        self.compiler.operands[node][i]
+    }
+
+    /// Returns the slot of the exponent of the value that another node read as input `i`.
+    pub fn operand_slot_of(&self, node: usize, i: usize) -> Slot {
+        self.compiler.activation_slot(self.operand_of(node, i))
+    }
+
+    /// Returns the slot of the smallest exponent of several slots.
+    pub fn common_of(&mut self, slots: &[Slot]) -> Result<Slot, TraceError> {
+        let Some((&first, rest)) = slots.split_first() else { return Ok(Slot::ONE) };
+        rest.iter().try_fold(first, |all, &slot| self.compiler.shared.sites.derive(Derivation::Common(all, slot)))
+    }
+
+    /// Returns a gradient at the exponent of its product with values at a slot.
+    pub fn gradient_at(&mut self, dy: Gradient, slot: Slot) -> Result<Gradient, TraceError> {
+        let slot = self.compiler.shared.sites.derive(Derivation::Product(dy.slot, slot))?;
+        Ok(Gradient { slot, ..dy })
+    }
+
+    /// Returns the gradient of another node, which its consumers have assembled in f32, in the type of the other operand
+    /// of a product. The cast to half is the node's site, and its gradient from then on.
+    pub fn whole_gradient(&mut self, node: usize, dtype: DType) -> Result<Option<Gradient>, TraceError> {
+        let Some(&whole) = self.compiler.gradients[node].first() else { return Ok(None) };
+        if dtype != DType::F16 || whole.value.dtype == DType::F16 || self.compiler.shared.single_gradients {
+            return Ok(Some(whole));
+        }
+        let half = self.new_buffer(DType::F16, whole.value.len);
+        let to = self.compiler.slot(&format!("{}/cast", self.compiler.trace.nodes[node].name), SlotKind::Site)?;
+        let target = self.compiler.site_store(half, whole.slot, to);
+        self.emit_with_scale_rule(ScaleRule::FromValues, cast_value(whole.value, target));
+        let rounded = Gradient { value: half, slot: to };
+        self.compiler.gradients[node] = vec![rounded];
+        Ok(Some(rounded))
     }
 
     /// Passes the gradient of a further result of another node to that node, whose backward pass comes later.

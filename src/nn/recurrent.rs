@@ -41,6 +41,12 @@ impl Gates {
         let [weight, bias] = [&self.weight, &self.bias].map(|one| x.tape().parameter(one));
         x.product(&self.name, Op::Recurrent, weight, Some(bias))
     }
+
+    /// Computes the product with the hidden state of a step whose other products are `x`.
+    fn of_step<'t>(&self, h: Var<'t>, x: StepProducts<'t>) -> Var<'t> {
+        let [weight, bias] = [&self.weight, &self.bias].map(|one| h.tape().parameter(one));
+        h.step_product(&self.name, x, weight, bias)
+    }
 }
 
 /// Numbers of inputs, hidden units and outputs of a recurrent layer's cell.
@@ -117,7 +123,7 @@ impl LstmCell {
     /// # Errors
     /// Shapes that do not fit.
     pub fn forward<'t>(&self, x: Var<'t>, state: [Var<'t>; 2]) -> [Var<'t>; 2] {
-        self.step(StepProducts { all: self.of_input(x), step: None }, state)
+        self.step(StepProducts { all: self.of_input(x), step: None, is_first: true }, state)
     }
 }
 
@@ -148,7 +154,7 @@ impl Cell<2> for LstmCell {
 
     fn step<'t>(&self, of_input: StepProducts<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
         // Named after the cell, so that all calls have the same sites.
-        let [h, c] = self.of_hidden.forward(h).lstm_step(&self.name, of_input, c);
+        let [h, c] = self.of_hidden.of_step(h, of_input).lstm_step(&self.name, of_input, c);
         let project =
             |(name, weight): &(String, Parameter)| h.product(name, Op::Recurrent, h.tape().parameter(weight), None);
         [self.projection.as_ref().map_or(h, project), c]
@@ -193,7 +199,7 @@ impl GruCell {
     /// # Errors
     /// Shapes that do not fit.
     pub fn forward<'t>(&self, x: Var<'t>, h: Var<'t>) -> Var<'t> {
-        let [h] = self.step(StepProducts { all: self.of_input(x), step: None }, [h]);
+        let [h] = self.step(StepProducts { all: self.of_input(x), step: None, is_first: true }, [h]);
         h
     }
 }

@@ -274,8 +274,8 @@ fn over_time<'t, const S: usize>(
     if back {
         order.reverse();
     }
-    for (step, place) in order {
-        let next = cell.step(StepProducts { all, step: Some(step) }, state);
+    for (i, (step, place)) in order.into_iter().enumerate() {
+        let next = cell.step(StepProducts { all, step: Some(step), is_first: i == 0 }, state);
         let Some(lengths) = lengths else {
             state = next;
             out.push(next[0]);

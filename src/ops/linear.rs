@@ -22,6 +22,13 @@ impl<'t> Var<'t> {
 
     /// Applies the linear layer [`Var::linear`] in the precision of another operator.
     pub(crate) fn product(self, name: &str, op: Op, weight: Self, bias: Option<Self>) -> Self {
+        self.product_by(name, op, Linear, weight, bias)
+    }
+
+    /// Applies a linear layer by an operator that has its inputs and its result.
+    pub(super) fn product_by(
+        self, name: &str, op: Op, operator: impl Operator, weight: Self, bias: Option<Self>,
+    ) -> Self {
         self.try_record(|| {
             let [n, h, w, c] = self.shape().sizes();
             let [out, .., features] = weight.shape().sizes();
@@ -38,14 +45,14 @@ impl<'t> Var<'t> {
             let rows = size(name, self.shape().rows())?;
             Gemm::new(rows, size(name, out)?, size(name, c)?).map_err(|error| TraceError::new(name, error))?;
             let others: Vec<Self> = std::iter::once(weight).chain(bias).collect();
-            Ok(self.record_named_op(name.to_owned(), op, Linear, &others, Shape::from([n, h, w, out])))
+            Ok(self.record_named_op(name.to_owned(), op, operator, &others, Shape::from([n, h, w, out])))
         })
     }
 }
 
 /// Operator of a linear layer, with inputs x, weights `[out, in]` and an optional bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Linear;
+pub(super) struct Linear;
 
 /// Returns the sizes m, n, k of the layer's product: rows of x, outputs, inputs.
 fn mnk(at: &Context<'_, '_, '_>) -> Result<[u32; 3], TraceError> {
@@ -88,7 +95,7 @@ impl Operator for Linear {
     fn vjp(&self, at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
         let node = at.node;
         let [m, n, k] = mnk(at)?;
-        let (x, w, g) = (at.operand(0), at.operand(1), dy.value.buf);
+        let (x, g) = (at.operand(0), dy.value.buf);
         if at.needs_grad(1) {
             let p = Gemm::new(n, k, m).and_then(Gemm::transpose_a).map_err(|error| node.error(error))?;
             let (a, b) = (g, x.buf);
@@ -102,24 +109,37 @@ impl Operator for Linear {
             })?;
         }
         vjp_of_bias(at, dy)?;
-        if at.needs_grad(0) {
-            let p = Gemm::new(m, k, n).map_err(|error| node.error(error))?;
-            let dy = at.gradient_times(dy, 1)?;
-            let rule = ScaleRule::FromGemmOperands { dy, w, terms: Terms::linear(n) };
-            let (a, b) = (g, w.buf);
-            at.emit_gradient(0, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })?;
-        }
-        Ok(())
+        vjp_of_x(at, dy)
     }
+}
+
+/// Emits the gradient of a linear layer's input 0.
+pub(super) fn vjp_of_x(at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+    if !at.needs_grad(0) {
+        return Ok(());
+    }
+    let [m, n, k] = mnk(at)?;
+    let p = Gemm::new(m, k, n).map_err(|error| at.node.error(error))?;
+    let (w, a) = (at.operand(1), dy.value.buf);
+    let dy = at.gradient_times(dy, 1)?;
+    let rule = ScaleRule::FromGemmOperands { dy, w, terms: Terms::linear(n) };
+    let b = w.buf;
+    at.emit_gradient(0, dy, GradientFlow::Cast, rule, |y| Operation::Gemm { p, a, b, bias: None, y })
 }
 
 /// Emits the gradient of a product's bias, its input 2: the sum over all rows.
 pub(super) fn vjp_of_bias(at: &mut Context<'_, '_, '_>, dy: Gradient) -> Result<(), TraceError> {
+    let rows = at.node.size(at.node.shape.rows())?;
+    vjp_of_bias_of(at, dy, rows)
+}
+
+/// Emits the gradient of a product's bias from a gradient of that many rows.
+pub(super) fn vjp_of_bias_of(at: &mut Context<'_, '_, '_>, dy: Gradient, rows: u32) -> Result<(), TraceError> {
     if !at.needs_grad(2) {
         return Ok(());
     }
     let node = at.node;
-    let p = Reduce::new(ReduceOp::Sum, 1, node.size(node.shape.rows())?, node.size(node.shape.channels())?);
+    let p = Reduce::new(ReduceOp::Sum, 1, rows, node.size(node.shape.channels())?);
     let (p, x) = (p.map_err(|error| node.error(error))?, dy.value.buf);
     at.emit_gradient(2, dy, GradientFlow::Cast, ScaleRule::FromValues, |y| Operation::Reduce { p, x, y })
 }

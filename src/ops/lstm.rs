@@ -21,6 +21,8 @@ pub(crate) struct StepProducts<'t> {
     pub all: Var<'t>,
     /// Step that is read; `None` if there is no other.
     pub step: Option<usize>,
+    /// True for the step that is computed first.
+    pub is_first: bool,
 }
 
 impl<'t> StepProducts<'t> {

@@ -33,6 +33,7 @@ mod sequence;
 mod slice;
 mod smooth;
 mod softmax;
+mod step_product;
 mod sync_batch_norm;
 mod top_k;
 mod unary;
