@@ -73,7 +73,7 @@ sanitizer() { # tool
     local program
     program=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
     [[ -n "$program" ]] || { echo "not here: no compute-sanitizer" && return 0; }
-    "$program" --tool "$1" --error-exitcode 3 bin/cuda-tests every_tile_of_every_product
+    "$program" --tool "$1" --error-exitcode 3 bin/cuda-tests every_tile_of_every_product products_in_eight_bits
 }
 
 # A part of the Python package's tests, with the package from the wheel of this bundle.
