@@ -8,7 +8,7 @@ use crate::{
     wrong,
 };
 use gradscale::{
-    Cause, ForwardScaling, Method, Scaling,
+    Cause, ForwardScaling, GradientScaling, Method, Products, Scaling,
     gradscale_core::{
         backend::Slot, loss_scale::LossScale, site::Trigger, solve::NoDecision, stats, store_format::StoreFormat,
     },
@@ -50,6 +50,11 @@ fn decides_from_rows(scaling: &Scaling) -> bool {
     }
 }
 
+/// Returns true if the method wants products in units for 8 bits, which only the engine launches.
+fn multiplies_eight_bits(scaling: &Scaling) -> bool {
+    matches!(scaling, Scaling::Gradient(GradientScaling { products: Products::EightBits, .. }))
+}
+
 fn scaling(method: &str) -> PyResult<Scaling> {
     Ok(method.parse::<Method>().map_err(wrong)?.scaling)
 }
@@ -71,6 +76,11 @@ impl Sites {
         let scaling = scaling(&method)?;
         if deferred && !decides_from_rows(&scaling) {
             return Err(wrong(format!("{method} decides inside a step, which late rows cannot")));
+        }
+        if multiplies_eight_bits(&scaling) {
+            return Err(wrong(format!(
+                "{method}: products=fp8 is for the engine, PyTorch multiplies halves; leave it out"
+            )));
         }
         let sites = sites::Sites::new(scaling).map_err(wrong)?;
         let mut all = Self { sites, method, deferred };
