@@ -137,6 +137,9 @@ impl Backend for Cpu {
         match launch {
             Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, y),
             Launch::Round { format, len, x, y } => self.run_round(format, len, x, y),
+            Launch::RoundBlocks { format, rows, columns, x, y } => {
+                self.run_round_blocks(format, [rows, columns].map(|size| size as usize), x, y)
+            }
             Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, y),
             Launch::Sum { len, terms, y } => self.run_sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.run_reduce(&p, x, y),

@@ -197,6 +197,28 @@ impl Epilogue {
         }
     }
 
+    /// Scales at most a block of values, and adds the destination's if the store accumulates.
+    pub fn scale_and_add(&self, values: &mut [f32], y: &OutputSlice<'_>) {
+        self.scale_values(values);
+        if self.add {
+            match y {
+                OutputSlice::F32(y) => self.isa.zip(values, y, |v, y| v + y),
+                OutputSlice::F16(y) => {
+                    let mut before = Block::ZERO;
+                    let before = before.first(y.len());
+                    self.isa.f16_to_f32(y, before);
+                    self.isa.zip(values, before, |v, y| v + y);
+                }
+            }
+        }
+    }
+
+    /// Observes values, and rounds them to the format of the store unless that is FP16.
+    pub fn observe_and_round(&self, values: &mut [f32], row: &mut StatsAccumulator) {
+        row.observe(self.isa, values);
+        round_values(self.isa, self.format, values);
+    }
+
     /// Scales, accumulates, observes and rounds values, and writes them to `y`, which is as long. Their content is
     /// unspecified afterwards.
     pub fn finish_block(&self, values: &mut [f32], mut y: OutputSlice<'_>, row: &mut StatsAccumulator) {
@@ -205,20 +227,8 @@ impl Epilogue {
             if self.try_store_fused(StoreInput::F32(values), &mut y, row) {
                 continue;
             }
-            self.scale_values(values);
-            if self.add {
-                match &y {
-                    OutputSlice::F32(y) => self.isa.zip(values, y, |v, y| v + y),
-                    OutputSlice::F16(y) => {
-                        let mut before = Block::ZERO;
-                        let before = before.first(y.len());
-                        self.isa.f16_to_f32(y, before);
-                        self.isa.zip(values, before, |v, y| v + y);
-                    }
-                }
-            }
-            row.observe(self.isa, values);
-            round_values(self.isa, self.format, values);
+            self.scale_and_add(values, &y);
+            self.observe_and_round(values, row);
             match y {
                 OutputSlice::F32(y) => y.copy_from_slice(values),
                 OutputSlice::F16(y) => self.isa.f32_to_f16(values, y),

@@ -14,6 +14,7 @@
 
 mod arch;
 mod backend;
+mod block_rounding;
 mod broadcast;
 mod conv;
 mod copy;

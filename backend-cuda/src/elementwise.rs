@@ -3,7 +3,8 @@
 use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace::WorkspaceKind};
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
-    backend::{Slot, Store},
+    backend::{self, Slot, Store},
+    block_format::BlockFormat,
     ops::{Binary, BinaryOp, Unary, dropout_threshold},
     scaled::Scaled,
     store_format::StoreFormat,
@@ -47,6 +48,19 @@ struct RoundParams {
     x: u64,
     kind: u32,
     len: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RoundBlocksParams {
+    y: StoreParams,
+    x: u64,
+    kind: u32,
+    rows: u32,
+    columns: u32,
+    size: u32,
+    blocks: u32,
+    unused: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -109,6 +123,24 @@ impl Cuda {
         let (x, kind) = (x.expect_len(n).at(), x.kind());
         let params = RoundParams { y: self.store(y, n, blocks)?, x, kind, len };
         // SAFETY: x and y hold `len` elements.
+        unsafe { self.launch(kernel, blocks, &params) }
+    }
+
+    pub(crate) fn run_round_blocks(
+        &self, format: BlockFormat, [rows, columns]: [u32; 2], x: &Memory, y: &Store<'_, Self>,
+    ) -> Result<(), Error> {
+        let kernel = match format.format() {
+            StoreFormat::Fp16 => return Err(backend::Error::unsupported("round_blocks of fp16")),
+            StoreFormat::E5m2 => &kernels::ROUND_BLOCKS_E5M2,
+            StoreFormat::E4m3 => &kernels::ROUND_BLOCKS_E4M3,
+        };
+        let (n, size) = ((rows * columns) as usize, format.size());
+        let per_row = columns.div_ceil(size);
+        let blocks = [self.fill_device(kernel, (rows * per_row).div_ceil(256))?, 1, 1];
+        let (x, kind) = (x.expect_len(n).at(), x.kind());
+        let y = self.store(y, n, blocks)?;
+        let params = RoundBlocksParams { y, x, kind, rows, columns, size, blocks: per_row, unused: 0 };
+        // SAFETY: x and y hold `rows` times `columns` elements, and y is f32 as the launch says.
         unsafe { self.launch(kernel, blocks, &params) }
     }
 

@@ -103,8 +103,8 @@ const UNARY_MODULE: Module = Module::new("unary", &[STORE, ELEMENTWISE, FUNCTION
 /// Kernel of elementwise functions of one tensor: `y[i] = f(x[i])`.
 pub static UNARY: Kernel = Kernel { module: &UNARY_MODULE, entry: "unary" };
 
-/// Returns the thresholds and the numbers by which `round.cu` rounds to a format of eight bits.
-const fn format_defines(format: StoreFormat) -> [(&'static str, u32); 6] {
+/// Returns the thresholds and the numbers by which `round.cu` and `round_blocks.cu` round to a format of eight bits.
+const fn format_defines(format: StoreFormat) -> [(&'static str, u32); 7] {
     let (convention, mantissa_bits) = (format.convention(), f32::MANTISSA_DIGITS - 1);
     [
         ("FLUSH_END", convention.flush_end()),
@@ -113,10 +113,11 @@ const fn format_defines(format: StoreFormat) -> [(&'static str, u32); 6] {
         ("FORMAT_LEAST_NORMAL", format.min_normal_bits()),
         ("FORMAT_TO_LAST_PLACE", (mantissa_bits - format.format().mantissa_bits()) << mantissa_bits),
         ("FORMAT_OVERFLOWED", format.overflow_bits()),
+        ("FORMAT_LARGEST", format.largest_bits()),
     ]
 }
 
-const ROUND_FILES: [File; 2] = [STORE, file!("round.cu")];
+const ROUND_FILES: [File; 3] = [STORE, file!("round.cu"), file!("round_blocks.cu")];
 const ROUND_E5M2_MODULE: Module =
     Module { defines: &format_defines(StoreFormat::E5m2), ..Module::new("round_e5m2", &ROUND_FILES) };
 const ROUND_E4M3_MODULE: Module =
@@ -125,6 +126,10 @@ const ROUND_E4M3_MODULE: Module =
 pub static ROUND_E5M2: Kernel = Kernel { module: &ROUND_E5M2_MODULE, entry: "round_stores" };
 /// Kernel of stores in E4M3.
 pub static ROUND_E4M3: Kernel = Kernel { module: &ROUND_E4M3_MODULE, entry: "round_stores" };
+/// Kernel of stores in blocks of E5M2.
+pub static ROUND_BLOCKS_E5M2: Kernel = Kernel { module: &ROUND_E5M2_MODULE, entry: "round_blocks" };
+/// Kernel of stores in blocks of E4M3.
+pub static ROUND_BLOCKS_E4M3: Kernel = Kernel { module: &ROUND_E4M3_MODULE, entry: "round_blocks" };
 
 const BINARY_MODULE: Module = Module::new("binary", &[STORE, ELEMENTWISE, FUNCTIONS, file!("binary.cu")]);
 /// Kernel of elementwise functions of two tensors: `y[i] = f(a[i], b[…])`.
@@ -305,6 +310,8 @@ static STANDALONE: &[&Kernel] = &[
     &UNARY,
     &ROUND_E5M2,
     &ROUND_E4M3,
+    &ROUND_BLOCKS_E5M2,
+    &ROUND_BLOCKS_E4M3,
     &SPLIT_K_REDUCE,
     &BINARY,
     &SUM,

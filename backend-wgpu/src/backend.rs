@@ -105,6 +105,9 @@ impl Backend for Wgpu {
         match launch {
             Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, &y),
             Launch::Round { format, len, x, y } => self.run_round(format, len, x, &y),
+            Launch::RoundBlocks { format, rows, columns, x, y } => {
+                self.run_round_blocks(format, [rows, columns], x, &y)
+            }
             Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, &y),
             Launch::Sum { len, terms, y } => self.run_sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.run_reduce(&p, x, &y),

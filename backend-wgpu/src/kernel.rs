@@ -114,6 +114,7 @@ kernels! {
     STREAM = "stream" [] ();
     MOMENTS = "moments" [HALF] ();
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, FUNCTION] ("x") Y;
+    ROUND_BLOCKS = "round_blocks" [HALF, SCALE, LOGARITHM, STORE] ("x") WORD_Y;
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;
     GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
     COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
@@ -196,6 +197,7 @@ fn format_text(format: StoreFormat) -> String {
                 ("FORMAT_DROPPED_DIGITS", mantissa_bits - format.format().mantissa_bits()),
                 ("FORMAT_LEAST_EXPONENT", format.min_normal_bits() >> mantissa_bits),
                 ("FORMAT_OVERFLOWED", format.overflow_bits()),
+                ("FORMAT_LARGEST", format.largest_bits()),
             ];
             let constants = constants.map(|(name, value)| format!("const {name}: u32 = {value}u;\n"));
             constants.concat() + FORMAT_EIGHT_BITS

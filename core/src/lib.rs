@@ -40,6 +40,7 @@ pub mod accumulate;
 pub mod activation_rules;
 pub mod amp;
 pub mod backend;
+pub mod block_format;
 pub mod cast;
 pub mod decompose;
 pub mod format;

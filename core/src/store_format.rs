@@ -99,6 +99,21 @@ impl StoreFormat {
         }
     }
 
+    /// Returns the f32 bits of the largest finite number: 65504, 57344 or 448.
+    ///
+    /// ```
+    /// use gradscale_core::store_format::StoreFormat;
+    /// let numbers = StoreFormat::ALL.map(|format| f32::from_bits(format.largest_bits()));
+    /// assert_eq!(numbers, [65504.0, 57344.0, 448.0]);
+    /// ```
+    #[must_use]
+    #[expect(clippy::cast_sign_loss, reason = "the field of a large number is positive")]
+    pub const fn largest_bits(self) -> u32 {
+        let (format, f32_digits) = (self.format(), f32::MANTISSA_DIGITS - 1);
+        let to_f32_bias = 127_i32.wrapping_sub(format.bias()) as u32;
+        (format.max_bits() << (f32_digits - format.mantissa_bits())).wrapping_add(to_f32_bias << f32_digits)
+    }
+
     /// Returns the name of the format in the text of a method.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -72,6 +72,7 @@ fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>
         | Operation::CrossEntropyVjp { .. }
         | Operation::Ctc { .. }
         | Operation::GlobalNorm { .. }
+        | Operation::RoundBlocks { .. }
         | Operation::Optimize { .. } => (StoreFormat::Fp16, false),
     }
 }

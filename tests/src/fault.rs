@@ -21,6 +21,8 @@ pub enum Fault {
     RoundedTwice,
     /// Stores in a format of eight bits are counted with the thresholds of FP16.
     FormatNotCounted,
+    /// Blocks of eight bits reach into the next row.
+    BlocksAcrossRows,
     /// The sums of a matrix product are rounded to half after every addition.
     HalfAccumulator,
     /// Statistics take NaN for zero.
@@ -73,12 +75,13 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
         Self::RoundedTwice,
         Self::FormatNotCounted,
+        Self::BlocksAcrossRows,
         Self::HalfAccumulator,
         Self::NanIgnored,
         Self::NegativeZeroCounted,

@@ -7,12 +7,14 @@ use gradscale_core::{
         DType::{self, F16, F32, U8, U32},
         Launch, LstmArgs, NormSaved, OnDevice, Param, Slot, Store,
     },
+    block_format::BlockFormat,
     ops::{
         Binary, BinaryOp, Broadcast, Conv2d, CrossEntropy, Ctc, Dim, GatherScatter, Gemm, Lstm, Norm, NormOver,
         Optimizer, Pass, Pool, PoolOp, Reduce, ReduceOp, RoiAlign, RoiPool, Rows, Rule, Softmax, SoftmaxColumns,
         Strided, Unary,
     },
     scaled::Scaled,
+    store_format::StoreFormat,
 };
 
 type One<'a> = Launch<OnDevice<'a, Reference>>;
@@ -55,6 +57,10 @@ fn element_by_element() {
     // A cast computes nothing; it reads 4 bytes an element and writes 2.
     check(&One::Unary { op: Unary::Id, len: 10, x: &wide, y: rig.store(&mut y) }, "unary cast 10", 60, 0);
     check(&One::Unary { op: Unary::Id, len: 10, x: &bytes, y: rig.store(&mut y) }, "unary cast 10", 30, 0);
+    let format = BlockFormat::new(StoreFormat::E4m3, 32).expect("a size");
+    let mut blocks = rig.memory(F32);
+    let one = One::RoundBlocks { format, rows: 3, columns: 40, x: &wide, y: rig.store(&mut blocks) };
+    check(&one, "round_blocks e4m3 by 32 3x40", 2 * 4 * 120, 240);
     // A destination that is added to is read too.
     let added = Store { add: true, ..rig.store(&mut y) };
     check(&One::Unary { op: Unary::Relu, len: 10, x: &half, y: added }, "unary relu 10", 60, 10);

@@ -1,6 +1,6 @@
 //! Every kernel, without a GPU: parsed, validated, and written in the languages of Vulkan, Metal and DX12.
 
-use super::{BINARY, FUNCTION, KERNELS, Kernel, TextOptions, function::FunctionText};
+use super::{BINARY, FUNCTION, KERNELS, Kernel, ROUND_BLOCKS, TextOptions, function::FunctionText};
 use crate::{
     conversions::{Conversions, Decoding, Encoding},
     product_tile::ProductTile,
@@ -102,12 +102,15 @@ const VARIANTS: [(TextOptions, (f64, ProductTile)); 4] = [
 
 /// Returns the functions that a kernel may apply; those that apply none have one text.
 fn functions(kernel: &Kernel) -> Vec<Option<FunctionText>> {
+    let formats = [StoreFormat::E5m2, StoreFormat::E4m3].map(FunctionText::for_format);
+    if kernel.name == ROUND_BLOCKS.name {
+        return formats.map(Some).to_vec();
+    }
     if !kernel.includes.contains(&FUNCTION) {
         return vec![None];
     }
     let unary = Unary::ALL.iter().copied();
     if kernel.name != BINARY.name {
-        let formats = [StoreFormat::E5m2, StoreFormat::E4m3].map(FunctionText::for_format);
         return unary.map(FunctionText::for_unary).chain(formats).map(Some).collect();
     }
     let binary = BinaryOp::ARITHMETIC.iter().copied().chain(unary.map(BinaryOp::Grad));
@@ -122,7 +125,7 @@ fn every_kernel_is_valid_in_four_languages() {
         checked(kernel, options, value).unwrap_or_else(|error| panic!("{}: {error}", kernel.name));
     };
     for kernel in KERNELS {
-        if kernel.includes.contains(&FUNCTION) {
+        if functions(kernel).iter().any(Option::is_some) {
             functions(kernel)
                 .into_iter()
                 .zip(VARIANTS.into_iter().cycle())

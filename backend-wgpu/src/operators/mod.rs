@@ -17,6 +17,7 @@ mod pool;
 mod reduce;
 mod roi_align;
 mod roi_pool;
+mod round_blocks;
 mod rows;
 mod softmax;
 mod stream;

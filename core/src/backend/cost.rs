@@ -100,6 +100,11 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 let len = u64::from(*len);
                 (bytes(*x, len) + stored(y, len), len)
             }
+            Self::RoundBlocks { rows, columns, x, y, .. } => {
+                let len = len([*rows, *columns]);
+                // The largest magnitude of a block, and its rounding.
+                (bytes(*x, len) + stored(y, len), 2 * len)
+            }
             Self::Binary { p, a, b, y } => {
                 let all = len(p.shape());
                 (bytes(*a, all) + bytes(*b, p.b_len().into()) + stored(y, all), all)
@@ -350,6 +355,7 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
         match self.0 {
             Launch::Unary { op, len, .. } => write!(f, "{} {len}", of_unary(*op)),
             Launch::Round { format, len, .. } => write!(f, "{format} {len}"),
+            Launch::RoundBlocks { format, rows, columns, .. } => write!(f, "{format} {}", Sizes([*rows, *columns])),
             Launch::Binary { p, .. } => {
                 let over = match p.over() {
                     Broadcast::All => "",

@@ -5,7 +5,7 @@ use crate::ops::{
     Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Lstm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign,
     RoiPool, Rows, Softmax, Strided, Unary,
 };
-use crate::{scaled::Scaled, store_format::StoreFormat};
+use crate::{block_format::BlockFormat, scaled::Scaled, store_format::StoreFormat};
 
 /// One operator with all its operands, ready to be launched on a device.
 ///
@@ -38,6 +38,22 @@ pub enum Launch<O: Operands> {
         /// Values to round, F32 or F16.
         x: O::Read,
         /// Destination of the `len` rounded values.
+        y: O::Store,
+    },
+    /// Store of values in blocks that each have an exponent of their own, simulated with f32: `y[i] = round(u[i])`, where
+    /// u are the values at the exponent of the store, with the destination added if asked, and [`BlockFormat::round`]
+    /// rounds each with the exponent of its block. Both x and y are `[rows, columns]`, and blocks are those of a row. The
+    /// statistics row counts what a block has to round ([`BlockFormat::scaled`]), relative to the exponent of its block.
+    RoundBlocks {
+        /// Format of the values in a block, and size of a block.
+        format: BlockFormat,
+        /// Number of rows; all values together are fewer than 2^32.
+        rows: u32,
+        /// Number of values of a row.
+        columns: u32,
+        /// Values to round, F32 or F16.
+        x: O::Read,
+        /// F32: destination of the rounded values.
         y: O::Store,
     },
     /// Element-wise function of two tensors: `y[i] = op(a[i], b[…])`, with `b` broadcast as `p` specifies.
@@ -341,6 +357,7 @@ impl<O: Operands> Launch<O> {
         match self {
             Self::Unary { .. } => "unary",
             Self::Round { .. } => "round",
+            Self::RoundBlocks { .. } => "round_blocks",
             Self::Binary { .. } => "binary",
             Self::Sum { .. } => "sum",
             Self::Reduce { .. } => "reduce",
@@ -372,6 +389,9 @@ impl<O: Operands> Launch<O> {
         match self {
             Self::Unary { op, len, x, y } => Launch::Unary { op, len, x: m.read(x), y: m.store(y) },
             Self::Round { format, len, x, y } => Launch::Round { format, len, x: m.read(x), y: m.store(y) },
+            Self::RoundBlocks { format, rows, columns, x, y } => {
+                Launch::RoundBlocks { format, rows, columns, x: m.read(x), y: m.store(y) }
+            }
             Self::Binary { p, a, b, y } => Launch::Binary { p, a: m.read(a), b: m.read(b), y: m.store(y) },
             Self::Sum { len, terms, y } => Launch::Sum { len, terms: m.terms(terms), y: m.store(y) },
             Self::Reduce { p, x, y } => Launch::Reduce { p, x: m.read(x), y: m.store(y) },

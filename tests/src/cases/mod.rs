@@ -23,6 +23,7 @@ mod reduce;
 mod roi_align;
 mod roi_pool;
 mod round;
+mod round_blocks;
 mod rows;
 mod shared;
 mod softmax;
@@ -46,6 +47,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     cast::cases(&mut cases);
     unary::cases(&mut cases);
     round::cases(&mut cases);
+    round_blocks::cases(&mut cases);
     binary::cases(&mut cases);
     copy::cases(&mut cases);
     pool::cases(&mut cases);
@@ -81,6 +83,7 @@ pub const OPERATORS: &[&str] = &[
     "cast",
     "unary",
     "round",
+    "round_blocks",
     "binary",
     "sum",
     "reduce",

@@ -5,7 +5,7 @@ use crate::{
     Fault,
     nhwc::{index, len, places, wins},
 };
-use gradscale_core::{backend::*, ops::*, scale::Factor, scaled::Scaled, stats::Detail};
+use gradscale_core::{backend::*, block_format::BlockFormat, ops::*, scale::Factor, scaled::Scaled, stats::Detail};
 
 fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
     x.weights.map_or(1.0, |weights| weights.get(class as usize))
@@ -15,6 +15,29 @@ impl Reference {
     pub(super) fn unary(&self, op: Unary, len: u32, x: &Memory, y: Store<'_, Self>) -> DeviceResult<Self> {
         let seed = y.table.seed;
         self.put(y, (0..len).map(|index| op.eval(x.get(index as usize), At { seed, index })))
+    }
+
+    pub(super) fn round_blocks(
+        &self, format: BlockFormat, shape: [u32; 2], x: &Memory, out: Store<'_, Self>,
+    ) -> DeviceResult<Self> {
+        let [rows, columns] = shape.map(|size| size as usize);
+        let Store { y, table, from, to, detail, add } = out;
+        let exponent = |slot: Slot| table.exponents[usize::from(slot.0)];
+        let factor = Factor::between(exponent(from), exponent(to));
+        let add = add && !self.on(Fault::AddDropped);
+        let value = |i| if add { y.get(i) + factor.apply(x.get(i)) } else { factor.apply(x.get(i)) };
+        let values: Vec<f32> = (0..rows * columns).map(value).collect();
+        let columns = if self.on(Fault::BlocksAcrossRows) { values.len() } else { columns };
+        let blocks = values.chunks(columns.max(1)).flat_map(|row| row.chunks(format.size() as usize));
+        let exponents: Vec<i32> =
+            blocks.flat_map(|block| core::iter::repeat_n(format.exponent(block), block.len())).collect();
+        let scaled: Vec<f32> = exponents.iter().zip(&values).map(|(&k, &u)| format.scaled(k, u)).collect();
+        let store = Store { y: &mut *y, table, from: to, to, detail, add: false };
+        self.put_in(format.format(), store, scaled)?;
+        for (i, &k) in exponents.iter().enumerate() {
+            y.set(i, f64::from(Factor::between(0, k).apply(y.get(i))));
+        }
+        Ok(())
     }
 
     pub(super) fn binary(&self, p: &Binary, a: &Memory, b: &Memory, y: Store<'_, Self>) -> DeviceResult<Self> {
