@@ -53,8 +53,8 @@ pub use graph::{PlanRow, Tape, Var};
 pub use half;
 pub use import::{ImportError, Imported, TorchModule};
 pub use method::{
-    BASELINES, Baseline, ForwardScaling, GradientScaling, Layers, METHODS, Method, MethodError, Preset, Products,
-    Scaling, SharedLayers, StoreFormats,
+    BASELINES, Baseline, BlockScaling, ForwardScaling, GradientScaling, Layers, METHODS, Method, MethodError, Preset,
+    Products, Scaling, SharedLayers, StoreFormats,
 };
 #[cfg(feature = "onnx")]
 pub use onnx::onnx_metadata;

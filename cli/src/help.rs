@@ -18,7 +18,7 @@ pub mod heading {
 }
 
 /// Methods that shells complete, besides those named after libraries.
-const METHODS: [&str; 13] = [
+const METHODS: [&str; 14] = [
     "fp32",
     "chaos",
     "fp16",
@@ -28,6 +28,7 @@ const METHODS: [&str; 13] = [
     "logmax",
     "delayed",
     "amax",
+    "block:format=e4m3",
     "gs",
     "gs:paper",
     "gs:paper-literal",

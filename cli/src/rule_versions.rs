@@ -20,7 +20,7 @@ pub const LEGACY_FORWARD: &str = "off";
 pub fn with_forward(method: &str, forward: &str) -> String {
     let repeats = method.parse::<Method>().is_ok_and(|method| match method.scaling {
         Scaling::Gradient(gradient) => gradient.forward == ForwardScaling::Repeat,
-        Scaling::Loss(_) => false,
+        Scaling::Loss(_) | Scaling::Blocks(_) => false,
     });
     if repeats && forward != CURRENT_FORWARD && !method.contains("forward=") {
         format!("{method},forward={forward}")
@@ -34,7 +34,7 @@ pub fn with_forward(method: &str, forward: &str) -> String {
 pub fn spelled(method: &str, history: &str) -> String {
     let exact = method.parse::<Method>().is_ok_and(|method| match method.scaling {
         Scaling::Gradient(gradient) => gradient.preset == Preset::Exact,
-        Scaling::Loss(_) => false,
+        Scaling::Loss(_) | Scaling::Blocks(_) => false,
     });
     if exact && !method.contains("history") { format!("{method},history={history}") } else { method.to_owned() }
 }

@@ -284,5 +284,7 @@ fn stores_in_eight_bits_are_trained_compared_and_replayed() {
     done(at, &format!("compare {SMALL} --iters 6 --seeds 0 --methods {methods} --out compared"));
     let page = fs::read_to_string(at.join("compared/report.html")).expect("a report");
     assert!(page.contains("how E4M3 stores them") && !page.contains("how FP16 stores them"));
-    refused(at, &format!("train {SMALL} --method torch:format=e5m2"), "formats of 8 bits need gs or amax");
+    refused(at, &format!("train {SMALL} --method torch:format=e5m2"), "formats of 8 bits need gs, amax or block");
+    refused(at, &format!("train {SMALL} --method block:size=32"), "blocks need 8 bits for all values");
+    refused(at, &format!("train {SMALL} --method block:format=e4m3,size=33"), "a power of two from 16 to 1024, not 33");
 }

@@ -119,6 +119,9 @@ impl Rule {
                 Ok(Self { preset: gradient.preset, exact, amax, format, method: method.to_owned() })
             }
             Scaling::Loss(_) => Err(wrong(format!("{method} is a loss scale; use LossScale"))),
+            Scaling::Blocks(_) => {
+                Err(wrong(format!("{method} decides no exponent of a tensor; the program trains with it")))
+            }
         }
     }
 

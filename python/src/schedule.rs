@@ -21,6 +21,9 @@ pub struct LossScale {
 fn schedule(method: &str) -> PyResult<loss_scale::LossScale> {
     match method.parse::<Method>().map_err(wrong)?.scaling {
         Scaling::Loss(schedule) => Ok(schedule),
+        Scaling::Blocks(_) => {
+            Err(wrong(format!("{method} has a scale for each block, and only the program trains with it")))
+        }
         Scaling::Gradient(_) => Err(wrong(format!("{method} has a scale for each gradient; use Sites"))),
     }
 }

@@ -45,7 +45,7 @@ fn slot(index: usize) -> Slot {
 /// Returns true if decisions need only a statistics row.
 fn decides_from_rows(scaling: &Scaling) -> bool {
     match scaling {
-        Scaling::Loss(_) => true,
+        Scaling::Loss(_) | Scaling::Blocks(_) => true,
         Scaling::Gradient(gradient) => gradient.preset.decides_from_rows(),
     }
 }
@@ -63,7 +63,7 @@ fn scaling(method: &str) -> PyResult<Scaling> {
 fn forward_of(scaling: &Scaling) -> ForwardScaling {
     match scaling {
         Scaling::Gradient(gradient) if gradient.repeats() || gradient.formats.scales_forward() => gradient.forward,
-        Scaling::Gradient(_) | Scaling::Loss(_) => ForwardScaling::Off,
+        Scaling::Gradient(_) | Scaling::Loss(_) | Scaling::Blocks(_) => ForwardScaling::Off,
     }
 }
 
@@ -74,6 +74,9 @@ impl Sites {
     fn new(method: &str, names: Vec<String>, deferred: bool, total_steps: Option<u64>) -> PyResult<Self> {
         let method = crate::method_for(method, total_steps)?;
         let scaling = scaling(&method)?;
+        if matches!(scaling, Scaling::Blocks(_)) {
+            return Err(wrong(format!("{method} has a scale for each block, and only the program trains with it")));
+        }
         if deferred && !decides_from_rows(&scaling) {
             return Err(wrong(format!("{method} decides inside a step, which late rows cannot")));
         }
@@ -188,7 +191,7 @@ impl Sites {
     fn forward_formats(&self) -> (&'static str, &'static str) {
         match self.sites.scaling() {
             Scaling::Gradient(gradient) => (gradient.formats.activation.name(), gradient.formats.weight.name()),
-            Scaling::Loss(_) => (StoreFormat::Fp16.name(), StoreFormat::Fp16.name()),
+            Scaling::Loss(_) | Scaling::Blocks(_) => (StoreFormat::Fp16.name(), StoreFormat::Fp16.name()),
         }
     }
 

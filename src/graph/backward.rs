@@ -2,9 +2,9 @@
 
 use super::{
     Compiler, Context, Fixed, Gradient, Launch, NodeKind, Operation, Operator, ParamTensor, Purpose, ScaleRule,
-    StoreSpec, Traced, Value, cast,
+    StoreSpec, Traced, Value, cast, store_blocks::columns_of,
 };
-use crate::{TraceError, error::TraceErrorKind, sites::SlotKind};
+use crate::{Shape, TraceError, error::TraceErrorKind, sites::SlotKind};
 use gradscale_core::{
     backend::{DType, Slot},
     scaled::Scaled,
@@ -59,7 +59,8 @@ impl Compiler<'_, '_> {
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, node.shape.len());
         let terms = terms.iter().map(|term| Scaled::new(term.value.buf, term.slot)).collect();
         let to = if half { self.slot(&format!("{}/sum", node.name), SlotKind::Site)? } else { first.slot };
-        let target = if half { self.site_store(y, first.slot, to) } else { StoreSpec::rescaled(y, first.slot, to) };
+        let target =
+            if half { self.site_store(y, first.slot, to, node.shape) } else { StoreSpec::rescaled(y, first.slot, to) };
         let of_operator = node.operator().map_or(ScaleRule::FromSum, Operator::rule_of_sum);
         let rule = if half { of_operator } else { ScaleRule::None };
         self.launches.push(Launch { rule, operation: Operation::Sum { len: y.elements(), terms, y: target } });
@@ -79,9 +80,9 @@ impl Compiler<'_, '_> {
         StoreSpec { detail: Detail::Counts, add, ..StoreSpec::rescaled(y, dy.slot, parameter.slot) }
     }
 
-    /// Returns the store of a gradient at a cast site, in the site's format.
-    pub(super) fn site_store(&self, y: Value, from: Slot, to: Slot) -> StoreSpec {
+    /// Returns the store of a gradient of that shape at a cast site, in the site's format.
+    pub(super) fn site_store(&self, y: Value, from: Slot, to: Slot, shape: Shape) -> StoreSpec {
         let format = self.shared.sites.format(to);
-        StoreSpec { detail: Detail::Moments, format, ..StoreSpec::rescaled(y, from, to) }
+        StoreSpec { detail: Detail::Moments, format, columns: columns_of(shape), ..StoreSpec::rescaled(y, from, to) }
     }
 }

@@ -139,7 +139,7 @@ pub(crate) fn compile(
     let inputs = compiler.forward()?;
     let output = compiler.values[trace.output].unwrap_or(Value::f32(fixed.scalar_zero(), 1));
     let mut output = compiler.true_value(output);
-    let aux_outputs = compiler.aux_outputs();
+    let mut aux_outputs = compiler.aux_outputs();
     if let Purpose::Train { later } = purpose {
         compiler.backward()?;
         let loss = Value::f32(fixed.loss(), 1);
@@ -150,6 +150,7 @@ pub(crate) fn compile(
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
     compiler.round_stores()?;
     compiler.declare_operand_formats();
+    compiler.store_blocks(&inputs, aux_outputs.iter_mut().map(|aux| &mut aux.value).chain([&mut output]));
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
     let Compiler { scales_forward, .. } = compiler;
     let Compiler { values, constants, stats_syncs, shared, .. } = compiler;

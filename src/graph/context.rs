@@ -163,7 +163,7 @@ impl Context<'_, '_, '_> {
         let half = self.precision() == Some(Precision::Half) && self.node.shape.len() != 1;
         let y = self.new_buffer(if half { DType::F16 } else { DType::F32 }, self.node.shape.len());
         let from = self.slot_of_results()?;
-        let target = self.compiler.observed(&format!("{}/forward", self.node.name), y, from)?;
+        let target = self.compiler.observed(&format!("{}/forward", self.node.name), y, from, self.node.shape)?;
         let launch = self.compiler.forward_launch(operation(target), target);
         self.compiler.launches.push(launch);
         self.set_output(y);
@@ -344,7 +344,7 @@ impl Context<'_, '_, '_> {
             let kind = if dy.value.dtype == DType::F32 { "cast" } else { "dgrad" };
             let which = if i == 0 { String::new() } else { format!(".{i}") };
             let to = self.compiler.slot(&format!("{}/{kind}{which}", self.node.name), SlotKind::Site)?;
-            (self.compiler.site_store(y, dy.slot, to), rule, to)
+            (self.compiler.site_store(y, dy.slot, to, self.input(i)), rule, to)
         } else {
             (StoreSpec::passthrough(y, dy.slot), ScaleRule::None, dy.slot)
         };
@@ -428,7 +428,8 @@ impl Context<'_, '_, '_> {
         }
         let half = self.new_buffer(DType::F16, whole.value.len);
         let to = self.compiler.slot(&format!("{}/cast", self.compiler.trace.nodes[node].name), SlotKind::Site)?;
-        let target = self.compiler.site_store(half, whole.slot, to);
+        let shape = self.compiler.trace.nodes[node].shape;
+        let target = self.compiler.site_store(half, whole.slot, to, shape);
         self.emit_with_scale_rule(ScaleRule::FromValues, cast_value(whole.value, target));
         let rounded = Gradient { value: half, slot: to };
         self.compiler.gradients[node] = vec![rounded];
@@ -457,7 +458,7 @@ impl Context<'_, '_, '_> {
         };
         let (single, half) = (self.new_buffer(DType::F32, len), self.new_buffer(DType::F16, len));
         let to = self.compiler.slot(&name, SlotKind::Site)?;
-        let operation = cast_value(single, self.compiler.site_store(half, dy.slot, to));
+        let operation = cast_value(single, self.compiler.site_store(half, dy.slot, to, self.input(i)));
         self.compiler.deferred_casts.push(Launch { rule: ScaleRule::FromValues, operation });
         let unscaled = self.compiler.parameter(p, Gradient { value: half, slot: to });
         self.compiler.deferred_casts.push(cast(half.buf, unscaled).into());

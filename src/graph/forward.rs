@@ -2,9 +2,9 @@
 
 use super::{
     BufferId, Compiler, Context, Fixed, Launch, NodeKind, Operation, ParamTensor, Purpose, ScaleRule, StoreSpec, Value,
-    cast, cast_value,
+    cast, cast_value, store_blocks::columns_of,
 };
-use crate::{TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
+use crate::{Shape, TraceError, error::TraceErrorKind, parameters::Role, sites::SlotKind};
 use gradscale_core::{
     amp::Precision,
     backend::{DType, Slot},
@@ -119,6 +119,10 @@ impl Compiler<'_, '_> {
             if self.rounds_weight(node, *p) {
                 return self.cast(node, DType::F16);
             }
+            if self.shared.sites.block_scaling().is_some() {
+                // Memory has no halves then.
+                return self.value(node);
+            }
             if !self.halves.contains(p) {
                 self.halves.push(*p);
             }
@@ -179,7 +183,8 @@ impl Compiler<'_, '_> {
                 (format!("{}/cast/forward", self.trace.nodes[node].name), SlotKind::Forward)
             }
         };
-        let target = self.observed_as(&name, kind, y, self.activation_slot(from))?;
+        let shape = self.trace.nodes[node].shape;
+        let target = self.observed_as(&name, kind, y, self.activation_slot(from), shape)?;
         let launch = self.forward_launch(cast_value(from, target), target);
         self.launches.push(launch);
         self.casts.insert((node, to), y);
@@ -189,11 +194,14 @@ impl Compiler<'_, '_> {
     /// Returns a store of the forward pass, for values with the exponent of `from`. Halves are counted, so that an
     /// overflow can be attributed to a name. They have an exponent of their own if forward stores have exponents;
     /// otherwise, like f32 values, none.
-    pub(super) fn observed(&mut self, name: &str, y: Value, from: Slot) -> Result<StoreSpec, TraceError> {
-        self.observed_as(name, SlotKind::Forward, y, from)
+    pub(super) fn observed(&mut self, name: &str, y: Value, from: Slot, shape: Shape) -> Result<StoreSpec, TraceError> {
+        self.observed_as(name, SlotKind::Forward, y, from, shape)
     }
 
-    fn observed_as(&mut self, name: &str, kind: SlotKind, y: Value, from: Slot) -> Result<StoreSpec, TraceError> {
+    fn observed_as(
+        &mut self, name: &str, kind: SlotKind, y: Value, from: Slot, shape: Shape,
+    ) -> Result<StoreSpec, TraceError> {
+        let columns = columns_of(shape);
         if self.recomputing && y.dtype == DType::F16 {
             // The values have been counted, and their exponent is decided.
             let to = self.shared.sites.slot(&format!("{}{name}", self.shared.prefix), kind)?;
@@ -201,7 +209,7 @@ impl Compiler<'_, '_> {
                 self.activation_slots.insert(y.buf, to);
             }
             let format = self.shared.sites.format(to);
-            return Ok(StoreSpec { format, ..StoreSpec::rescaled(y, from, to) });
+            return Ok(StoreSpec { format, columns, ..StoreSpec::rescaled(y, from, to) });
         }
         let observes = matches!(self.purpose, Purpose::Train { .. });
         if y.dtype == DType::F16 && (observes || self.scales_forward) {
@@ -219,7 +227,7 @@ impl Compiler<'_, '_> {
                 self.activation_slots.insert(y.buf, to);
             }
             let format = self.shared.sites.format(to);
-            return Ok(StoreSpec { detail, format, ..StoreSpec::rescaled(y, from, to) });
+            return Ok(StoreSpec { detail, format, columns, ..StoreSpec::rescaled(y, from, to) });
         }
         Ok(StoreSpec::rescaled(y, from, Slot::ONE))
     }

@@ -90,6 +90,8 @@ pub(crate) struct StoreSpec {
     /// Format to which the values are still to be rounded, see [`super::Compiler::round_stores`]. A store that adds has
     /// none.
     pub format: StoreFormat,
+    /// Size of the last axis of the tensor, along which values are rounded in blocks. 0 for stores without a format.
+    pub columns: usize,
 }
 
 impl StoreSpec {
@@ -110,7 +112,7 @@ impl StoreSpec {
 
     /// Creates a store that brings values to another exponent, without observation.
     pub const fn rescaled(y: Value, from: Slot, to: Slot) -> Self {
-        Self { y, from, to, detail: Detail::None, add: false, format: StoreFormat::Fp16 }
+        Self { y, from, to, detail: Detail::None, add: false, format: StoreFormat::Fp16, columns: 0 }
     }
 }
 

@@ -15,6 +15,7 @@ mod operand_formats;
 mod plan;
 mod program;
 mod round_stores;
+mod store_blocks;
 mod sync_points;
 mod tape;
 

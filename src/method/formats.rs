@@ -81,7 +81,7 @@ pub(super) fn parse_products(options: &mut Options<'_>, formats: StoreFormats) -
 /// Checks that a method without formats has none of their options.
 pub(super) fn refuse(options: &mut Options<'_>, why: &str) -> Result<(), String> {
     match KEYS.into_iter().chain([PRODUCTS]).find(|key| options.take(key).is_some()) {
-        Some(key) => Err(format!("{key} {why}; formats of 8 bits need gs or amax")),
+        Some(key) => Err(format!("{key} {why}; formats of 8 bits need gs, amax or block")),
         None => Ok(()),
     }
 }

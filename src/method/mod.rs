@@ -2,6 +2,7 @@
 //! gradient.
 
 mod baselines;
+mod block;
 mod formats;
 mod gradient;
 mod growth;
@@ -14,6 +15,7 @@ mod setters;
 mod text;
 
 pub use baselines::{BASELINES, Baseline};
+pub use block::BlockScaling;
 pub use formats::{Products, StoreFormats};
 pub use layers::Layers;
 pub(crate) use layers::is_of;
@@ -168,13 +170,15 @@ impl GradientScaling {
     }
 }
 
-/// Scaling of gradients: one loss scale, or one exponent for each cast site.
+/// Scaling of gradients: one loss scale, one exponent for each cast site, or one for each block of values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
     /// Loss scaling: one exponent for all gradients, from a schedule ([`LossScale::None`]: 2^0).
     Loss(LossScale),
     /// Gradient scaling: one exponent for each cast site.
     Gradient(GradientScaling),
+    /// Block scaling: one exponent for each block of consecutive values, in every store.
+    Blocks(BlockScaling),
 }
 
 /// Method: precision and scaling of a training. It is parsed from a text, or created with setters for everything that
@@ -239,6 +243,12 @@ impl Method {
     #[must_use]
     pub const fn gradient_scaling(scaling: GradientScaling) -> Self {
         Self::at_level(Level::O1, Scaling::Gradient(scaling))
+    }
+
+    /// Creates mixed precision (O1) in 8-bit formats with one exponent for each block of values, for comparison.
+    #[must_use]
+    pub const fn block_scaling(scaling: BlockScaling) -> Self {
+        Self::at_level(Level::O1, Scaling::Blocks(scaling))
     }
 }
 

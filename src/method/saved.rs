@@ -1,8 +1,8 @@
 //! Methods in checkpoints: every setting by its name in a method's text.
 
 use super::{
-    ForwardScaling, GradientScaling, Layers, Method, Preset, Products, Scaling, SharedLayers, StoreFormats, exceptions,
-    schedule,
+    BlockScaling, ForwardScaling, GradientScaling, Layers, Method, Preset, Products, Scaling, SharedLayers,
+    StoreFormats, exceptions, schedule,
 };
 use crate::configuration::Configuration;
 use gradscale_core::{
@@ -36,6 +36,7 @@ pub(crate) fn scaling(scaling: &Scaling) -> Configuration {
     match scaling {
         Scaling::Loss(schedule) => schedule::save(&mut all, schedule),
         Scaling::Gradient(gradient) => gradient_scaling(&mut all, gradient),
+        Scaling::Blocks(blocks) => block_scaling(&mut all, *blocks),
     }
     all
 }
@@ -83,12 +84,7 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
         all.set("forward", "on");
     }
     // Checkpoints from before formats have no such settings, and are of this one.
-    let StoreFormats { gradient, activation, weight } = formats;
-    for (name, format) in [("grad", gradient), ("act", activation), ("weight", weight)] {
-        if *format != StoreFormat::Fp16 {
-            all.set(name, format.name());
-        }
-    }
+    store_formats(all, *formats);
     if *products == Products::EightBits {
         all.set("products", "fp8");
     }
@@ -110,6 +106,22 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
             Calls::Several => "of several calls",
         },
     );
+}
+
+fn block_scaling(all: &mut Configuration, blocks: BlockScaling) {
+    all.set("scaling", "block");
+    all.set("size", blocks.size());
+    store_formats(all, blocks.formats());
+}
+
+/// Sets the formats of stores that are not FP16.
+fn store_formats(all: &mut Configuration, formats: StoreFormats) {
+    let StoreFormats { gradient, activation, weight } = formats;
+    for (name, format) in [("grad", gradient), ("act", activation), ("weight", weight)] {
+        if format != StoreFormat::Fp16 {
+            all.set(name, format.name());
+        }
+    }
 }
 
 /// Returns the text of a rule in checkpoints of formats 1 and 2. It never changes: rules that existed before repeats

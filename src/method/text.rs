@@ -1,11 +1,11 @@
 //! Parser and formatter of methods.
 
-use super::{Method, Scaling, baselines, formats, gradient, options::Options, precision, schedule};
+use super::{Method, Scaling, baselines, block, formats, gradient, options::Options, precision, schedule};
 use gradscale_core::{amp::Precision, loss_scale::LossScale};
 use std::{fmt, str::FromStr};
 
 /// Overview of the methods and their syntax, for messages.
-pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, delayed, amax[:history=N], gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]; by name torch, torch-f32, torch-20th, torch-floor, apex, deepspeed, megatron, zhao";
+pub const METHODS: &str = "fp32, fp16, fixed:SCALE, dynamic, dynamic:INTERVAL, logmax, delayed, amax[:history=N], block:format=e4m3[,size=N], gs[:exact|paper|paper-literal|authors], and after each but fp32 [,OPTION=VALUE …]; by name torch, torch-f32, torch-20th, torch-floor, apex, deepspeed, megatron, zhao";
 
 /// Reason why a text is not a method: the text and the cause.
 #[derive(Clone, PartialEq)]
@@ -56,6 +56,9 @@ impl FromStr for Method {
     /// `amax` is a scale for every gradient from its largest magnitude, as in FP8 libraries. By default that of the
     /// tensor itself decides (current scaling); with `history=16` the largest of the last 16 steps does (delayed
     /// scaling). `margin` leaves binades free, and `calls` is that of `gs`.
+    ///
+    /// `block` stores in 8 bits, with a power of two for each block of `size` values along the last axis (default 32, as in
+    /// the MX formats): `block:format=e4m3,size=128`. See [`super::BlockScaling`].
     ///
     /// Options of `gs`: `gamma`, `interval`, `calls`, and for the exact rule `window`, `room`, `history`, `outliers`,
     /// `forward`, `format`, `products`.
@@ -113,6 +116,7 @@ impl fmt::Display for Method {
             Scaling::Loss(LossScale::None) if *self == Self::fp32() => return f.write_str("fp32"),
             Scaling::Loss(schedule) => schedule::text(schedule),
             Scaling::Gradient(gradient) => gradient::text(gradient),
+            Scaling::Blocks(blocks) => block::text(*blocks),
         };
         if self.weight_gradients == Precision::Half {
             text.push("wgrad", "half");
@@ -137,6 +141,7 @@ fn parse(text: &str, steps: Option<u64>) -> Result<Method, String> {
     let method = match name {
         "gs" => Method::gradient_scaling(gradient::parse(options)?),
         "amax" => Method::gradient_scaling(gradient::parse_amax(options)?),
+        "block" => Method::block_scaling(block::parse(options)?),
         _ => {
             let weight_gradients = match options.take("wgrad") {
                 None | Some("f32") => Precision::Single,

@@ -14,7 +14,7 @@ mod shift;
 pub use player::{Played, PlayedSite, Player, Summary, Total};
 pub use shift::{shift, shift_in};
 
-use crate::{Operands, Scaling};
+use crate::{Method, Operands, Scaling};
 use gradscale_core::{
     amp::Precision,
     model::terms::Terms,
@@ -54,6 +54,19 @@ pub struct OverflowedActivation {
     pub site: String,
     /// Exponent at which the activation overflowed.
     pub exponent: i32,
+}
+
+impl Step {
+    /// Checks that the rows of the training are those of one exponent for each tensor.
+    fn check_replayable(&self) -> Result<(), String> {
+        let method = self.method.as_deref().and_then(|text| text.parse::<Method>().ok());
+        match method.map(|method| method.scaling) {
+            Some(Scaling::Blocks(_)) => Err("recorded under block scaling, whose rows are relative to the scales of \
+                blocks; record it again under another method"
+                .to_owned()),
+            Some(Scaling::Loss(_) | Scaling::Gradient(_)) | None => Ok(()),
+        }
+    }
 }
 
 /// Record of one cast site in one step.

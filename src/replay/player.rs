@@ -101,6 +101,7 @@ impl Player {
     /// # Errors
     /// Rows that are invalid, or lack the operands that a rule needs; as a sentence.
     pub fn step(&mut self, step: &Step, recorded: u32) -> Result<Vec<Played>, String> {
+        step.check_replayable()?;
         if step.repeated && step.activation.is_some() {
             return self.repeat_for_activation(step);
         }
@@ -162,6 +163,7 @@ impl Player {
         match &self.scaling {
             Scaling::Loss(_) => StoreFormat::Fp16,
             Scaling::Gradient(gradient) => gradient.formats.gradient,
+            Scaling::Blocks(blocks) => blocks.formats().gradient,
         }
     }
 
@@ -193,6 +195,7 @@ impl Player {
         let gradient = match &self.scaling {
             Scaling::Loss(schedule) => return Ok(schedule.exponent()),
             Scaling::Gradient(gradient) => *gradient,
+            Scaling::Blocks(_) => return Err("block scaling needs the values, which a trace does not have".to_owned()),
         };
         if !self.sites.contains_key(&seen.name) {
             let site = Site::new(gradient.site_in(self.format())).map_err(|error| error.to_string())?;
@@ -220,7 +223,9 @@ impl Player {
         let (gamma, subnormal_share) = (share(counts.flushed), share(counts.subnormal));
         let next = match &self.scaling {
             Scaling::Loss(schedule) => schedule.exponent(),
-            Scaling::Gradient(_) => self.sites.get(name).and_then(Site::alpha).unwrap_or(counts.exponent),
+            Scaling::Gradient(_) | Scaling::Blocks(_) => {
+                self.sites.get(name).and_then(Site::alpha).unwrap_or(counts.exponent)
+            }
         };
         PlayedSite { name: name.to_owned(), alpha: counts.exponent, next, gamma, subnormal_share }
     }

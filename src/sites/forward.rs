@@ -43,6 +43,10 @@ impl Sites {
             self.raises_forward = true;
             self.activate_forward();
         }
+        if self.block_scaling().is_some() {
+            // Forward stores have formats like those with exponents. These stay 0.
+            self.activate_forward();
+        }
     }
 
     /// Gives forward stores exponents from now on, whatever the method says: for a runtime that itself decides when. Each

@@ -37,7 +37,8 @@ pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
 use crate::{
-    ForwardScaling, GradientScaling, Products, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind,
+    BlockScaling, ForwardScaling, GradientScaling, Products, Scaling, SharedLayers, StoreFormats, TraceError,
+    error::TraceErrorKind,
 };
 use gradscale_core::{
     backend::Slot,
@@ -141,13 +142,6 @@ struct SlotEntry {
     overflows: u64,
     /// True if values of a forward store overflow at every exponent that its site decides, as those of a mask do.
     keeps_overflow: bool,
-}
-
-impl SlotEntry {
-    /// Returns the format of the values that are stored at the slot.
-    fn format(&self) -> StoreFormat {
-        self.site.as_ref().map_or(StoreFormat::Fp16, |site| site.config().format)
-    }
 }
 
 /// Sites of a training: all slots with their names, exponents and state machines, under one method. The first two slots
@@ -337,7 +331,11 @@ impl Sites {
 
     /// Returns the format in which the method stores values of such slots.
     pub(crate) const fn format_of(&self, kind: SlotKind) -> StoreFormat {
-        let Scaling::Gradient(GradientScaling { formats, .. }) = &self.scaling else { return StoreFormat::Fp16 };
+        let formats = match &self.scaling {
+            Scaling::Loss(_) => return StoreFormat::Fp16,
+            Scaling::Gradient(GradientScaling { formats, .. }) => *formats,
+            Scaling::Blocks(blocks) => blocks.formats(),
+        };
         match kind {
             SlotKind::Site => formats.gradient,
             SlotKind::Forward => formats.activation,
@@ -355,7 +353,23 @@ impl Sites {
     /// exponent ([`Sites::forward_active`]).
     #[must_use]
     pub fn format(&self, slot: Slot) -> StoreFormat {
-        self.entries[usize::from(slot.0)].format()
+        self.format_of_entry(&self.entries[usize::from(slot.0)])
+    }
+
+    fn format_of_entry(&self, entry: &SlotEntry) -> StoreFormat {
+        match (&self.scaling, &entry.site) {
+            (Scaling::Blocks(_), _) => self.format_of(entry.kind),
+            (Scaling::Gradient(_), Some(site)) => site.config().format,
+            (Scaling::Loss(_) | Scaling::Gradient(_), _) => StoreFormat::Fp16,
+        }
+    }
+
+    /// Returns the block scaling of the method, if it has one.
+    pub(crate) const fn block_scaling(&self) -> Option<BlockScaling> {
+        match self.scaling {
+            Scaling::Blocks(blocks) => Some(blocks),
+            Scaling::Loss(_) | Scaling::Gradient(_) => None,
+        }
     }
 
     /// Returns the decision of the exact or the amax rule from a row of values that a site is to store.
@@ -367,11 +381,12 @@ impl Sites {
     /// Returns the rows of an attempt as rows of the formats of their slots, because devices and runtimes read all as rows of
     /// FP16.
     fn rows_in_formats<'a>(&self, rows: &'a [Stats]) -> Cow<'a, [Stats]> {
-        let Scaling::Gradient(gradient) = &self.scaling else { return Cow::Borrowed(rows) };
-        if gradient.formats == StoreFormats::default() {
-            return Cow::Borrowed(rows);
+        match &self.scaling {
+            Scaling::Loss(_) => return Cow::Borrowed(rows),
+            Scaling::Gradient(gradient) if gradient.formats == StoreFormats::default() => return Cow::Borrowed(rows),
+            Scaling::Gradient(_) | Scaling::Blocks(_) => {}
         }
-        let formats = self.entries.iter().map(SlotEntry::format).chain(repeat(StoreFormat::Fp16));
+        let formats = self.entries.iter().map(|entry| self.format_of_entry(entry)).chain(repeat(StoreFormat::Fp16));
         rows.iter().zip(formats).map(|(row, format)| row.counted_in(format)).collect()
     }
 
@@ -418,7 +433,7 @@ impl Sites {
             match (&self.scaling, &entry.site) {
                 (Scaling::Loss(schedule), _) if entry.kind == SlotKind::Site => *exponent = schedule.exponent(),
                 (Scaling::Gradient(_), Some(site)) => *exponent = site.alpha().unwrap_or(*exponent),
-                (Scaling::Loss(_) | Scaling::Gradient(_), _) => {}
+                (Scaling::Loss(_) | Scaling::Gradient(_) | Scaling::Blocks(_), _) => {}
             }
         }
         self.update_derived();
@@ -589,12 +604,12 @@ impl Sites {
         &self.entries[usize::from(slot.0)].name
     }
 
-    /// Returns the exponent of the loss scale; 0 under gradient scaling.
+    /// Returns the exponent of the loss scale; 0 under gradient and block scaling.
     #[must_use]
     pub fn loss_scale(&self) -> i32 {
         match &self.scaling {
             Scaling::Loss(schedule) => schedule.exponent(),
-            Scaling::Gradient(_) => 0,
+            Scaling::Gradient(_) | Scaling::Blocks(_) => 0,
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct SiteReport<'a> {
     /// Fraction of the site's non-zero values stored as subnormals in the last step.
     pub subnormal_share: f64,
     /// Binary logarithm of the site's largest true magnitude in the last step: log2 amax − alpha. `None` if all values
-    /// were zero.
+    /// were zero, and under block scaling, where a row has magnitudes relative to those of blocks.
     pub log2_amax: Option<f64>,
 }
 
@@ -46,8 +46,9 @@ impl Sites {
     }
 
     fn reports_of(&self, kind: SlotKind) -> impl Iterator<Item = SiteReport<'_>> {
+        let has_blocks = self.block_scaling().is_some();
         self.entries.iter().zip(&self.exponents).filter(move |(entry, _)| entry.kind == kind).filter_map(
-            |(entry, &alpha)| {
+            move |(entry, &alpha)| {
                 let row = entry.row.as_ref()?;
                 let counts = row.counts();
                 let share = |part: u64| if counts.nonzero() == 0 { 0.0 } else { part as f64 / counts.nonzero() as f64 };
@@ -61,7 +62,8 @@ impl Sites {
                     bound: last.map(|decision| decision.choice.held),
                     overflows: entry.overflows,
                     subnormal_share: share(counts.subnormal),
-                    log2_amax: (counts.amax > 0.0).then(|| f64::from(counts.amax).log2() - f64::from(counts.exponent)),
+                    log2_amax: (counts.amax > 0.0 && !has_blocks)
+                        .then(|| f64::from(counts.amax).log2() - f64::from(counts.exponent)),
                 })
             },
         )

@@ -195,7 +195,8 @@ impl<B: Backend> Trainer<B> {
     ) -> Result<Self, Error<B::Error>> {
         let optimizer = optimizer.into();
         optimizer.check().map_err(Error::Optimizer)?;
-        if let (Scaling::Gradient(_), Precision::Half) = (&method.scaling, method.weight_gradients) {
+        if let (Scaling::Gradient(_) | Scaling::Blocks(_), Precision::Half) = (&method.scaling, method.weight_gradients)
+        {
             return Err(Error::WeightGradients);
         }
         let mut sites = Sites::new(method.scaling)?;

@@ -29,7 +29,7 @@ impl Scaler {
         let state = self.state();
         let loss_scale = match state.sites.scaling() {
             Scaling::Loss(schedule) => Some(schedule.to_words().to_vec()),
-            Scaling::Gradient(_) => None,
+            Scaling::Gradient(_) | Scaling::Blocks(_) => None,
         };
         let saved = Saved { method: self.method().to_owned(), loss_scale, sites: state.sites.save() };
         serde_json::to_string(&saved).map_err(|error| Error::State(error.to_string()))

@@ -87,13 +87,14 @@ impl Scaler {
         let plain = match &parsed.scaling {
             Scaling::Loss(schedule) => Method::loss_scale(schedule.clone()),
             Scaling::Gradient(gradient) if gradient.preset.decides_from_rows() => Method::gradient_scaling(*gradient),
+            Scaling::Blocks(_) => return Err(wrong("only the engine stores in blocks; choose gs or amax")),
             Scaling::Gradient(_) => {
                 return Err(wrong("decides from the operands of products, which an adapter does not see"));
             }
         };
         let forward = match &parsed.scaling {
             Scaling::Gradient(gradient) => gradient.forward,
-            Scaling::Loss(_) => ForwardScaling::Off,
+            Scaling::Loss(_) | Scaling::Blocks(_) => ForwardScaling::Off,
         };
         // The default, `repeat`, has no effect here. A method that names it wants that effect.
         if forward == ForwardScaling::On || forward == ForwardScaling::Repeat && method.contains("forward=") {

@@ -26,6 +26,7 @@ pub fn zones(format: StoreFormat) -> [(&'static str, f64, f64); 4] {
 pub fn format_of(method: &str) -> StoreFormat {
     match method.parse::<Method>().map(|method| method.scaling) {
         Ok(Scaling::Gradient(gradient)) => gradient.formats.gradient,
+        Ok(Scaling::Blocks(blocks)) => blocks.formats().gradient,
         Ok(Scaling::Loss(_)) | Err(_) => StoreFormat::Fp16,
     }
 }

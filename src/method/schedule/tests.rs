@@ -8,7 +8,7 @@ fn schedule(text: &str) -> LossScale {
     let method: Method = text.parse().unwrap_or_else(|error| panic!("{error}"));
     match method.scaling {
         Scaling::Loss(schedule) => schedule,
-        Scaling::Gradient(_) => panic!("{text} is no loss scale"),
+        Scaling::Gradient(_) | Scaling::Blocks(_) => panic!("{text} is no loss scale"),
     }
 }
 
@@ -79,6 +79,9 @@ fn what_is_shown_is_read_as_the_same() {
         ("amax:act=e4m3,margin=15,calls=each", "amax:margin=15,act=e4m3,calls=each"),
         ("amax:history=16,format=e4m3,weight=fp16", "amax:history=16,grad=e4m3,act=e4m3"),
         ("gs:amp=o2", "gs:amp=O2"),
+        ("block:format=e4m3", "block:format=e4m3"),
+        ("block:size=32,grad=e5m2,format=e4m3", "block:grad=e5m2,act=e4m3,weight=e4m3"),
+        ("block,format=e5m2,size=128,amp=O2", "block:format=e5m2,size=128,amp=O2"),
         ("fp16:amp=O0", "fp32"),
         ("fp16:amp=O0,half=a", "fp16:amp=O0,half=a"),
         (
@@ -96,6 +99,16 @@ fn what_is_shown_is_read_as_the_same() {
 #[test]
 fn what_is_wrong_is_told_with_what_is_right() {
     for (text, expected) in [
+        ("block", "blocks need 8 bits for all values: set format, or grad, act and weight, to e5m2 or e4m3"),
+        ("block:grad=e4m3", "blocks need 8 bits for all values"),
+        ("block:format=e4m3,size=33", "size must be a power of two from 16 to 1024, not 33"),
+        ("block:format=e4m3,size=x", "size must be a power of two from 16 to 1024, not x"),
+        ("block:format=e3m4", "format must be fp16, e5m2 or e4m3, not e3m4"),
+        (
+            "block:format=e4m3,history=16",
+            "block has no option history; its options are size, format, grad, act, weight",
+        ),
+        ("block:format=e4m3,wgrad=half", "wgrad needs a loss scale"),
         ("dynamic:init=3", "init must be a power of two, as 65536, 0.5 or 2^16, not 3"),
         ("dynamic:init=2^40", "the first scale, 2^40, is outside the limits"),
         ("dynamic:growth=0.5", "the growth factor must be above 1 and the backoff factor below 1, not 2^-1"),
@@ -146,7 +159,7 @@ fn what_is_wrong_is_told_with_what_is_right() {
         ("gs:authors,grad=e5m2", "grad does not go with gs:authors, whose numbers are those of FP16"),
         (
             "gs:paper,format=e5m2",
-            "format does not go with gs:paper, whose numbers are those of FP16; formats of 8 bits need gs or amax",
+            "format does not go with gs:paper, whose numbers are those of FP16; formats of 8 bits need gs, amax or block",
         ),
         ("dynamic:act=e4m3", "act needs a scale for each store, which a loss scale does not have; formats of 8 bits"),
         ("torch:weight=e4m3", "weight needs a scale for each store"),

@@ -141,7 +141,7 @@ impl<B: Backend> Trainer<B> {
             settings: Some(self.configured()),
             loss_scale: match self.sites.scaling() {
                 Scaling::Loss(schedule) => Some(schedule.to_words().to_vec()),
-                Scaling::Gradient(_) => None,
+                Scaling::Gradient(_) | Scaling::Blocks(_) => None,
             },
             wire: if self.ranks.grad_exponents.iter().all(Option::is_none) {
                 Vec::new()
@@ -342,7 +342,9 @@ impl<B: Backend> Trainer<B> {
         let own = self.sites.scaling();
         let words = match (&saved.loss_scale, &saved.scaling) {
             (Some(words), _) | (None, Some(ScalingBefore::Loss(words))) => words,
-            (None, None) if saved.settings.is_some() && matches!(own, Scaling::Gradient(_)) => return Ok(None),
+            (None, None) if saved.settings.is_some() && matches!(own, Scaling::Gradient(_) | Scaling::Blocks(_)) => {
+                return Ok(None);
+            }
             (None, None) => return Err(wrong("it does not record the scaling of gradients".to_owned())),
             (None, Some(ScalingBefore::Gradient(rule))) => {
                 return match own {
@@ -351,7 +353,9 @@ impl<B: Backend> Trainer<B> {
                         Some(options) => wrong(format!("made with another method: the same rule with {options}")),
                         None => wrong(format!("made with another method: {rule}")),
                     }),
-                    Scaling::Loss(_) => Err(wrong("made with another method: with gradient scaling".to_owned())),
+                    Scaling::Loss(_) | Scaling::Blocks(_) => {
+                        Err(wrong("made with another method: with gradient scaling".to_owned()))
+                    }
                 };
             }
         };

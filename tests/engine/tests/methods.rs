@@ -51,7 +51,7 @@ fn gradient() -> impl Strategy<Value = GradientScaling> {
 fn rule(method: Method) -> GradientScaling {
     match method.scaling {
         gradscale::Scaling::Gradient(scaling) => scaling,
-        gradscale::Scaling::Loss(_) => panic!("no rule"),
+        gradscale::Scaling::Loss(_) | gradscale::Scaling::Blocks(_) => panic!("no rule"),
     }
 }
 

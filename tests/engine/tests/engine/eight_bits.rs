@@ -8,7 +8,7 @@ use crate::{
     run::Run,
 };
 use gradscale::{
-    Cpu, GradientScaling, Method, StoreFormats,
+    BlockScaling, Cpu, GradientScaling, Method, StoreFormats,
     gradscale_core::{amp::Level, backend::DType, store_format::StoreFormat},
     optim::Sgd,
 };
@@ -22,9 +22,8 @@ struct Step {
     stores: usize,
 }
 
-fn step(graph: &Graph, formats: StoreFormats) -> Step {
-    let scaling = GradientScaling::exact().with_formats(formats).expect("no margin");
-    let method = Method::gradient_scaling(scaling).with_level(Level::O2);
+fn step(graph: &Graph, method: Method) -> Step {
+    let method = method.with_level(Level::O2);
     let mut run = Run::new(Cpu::new(1).expect("a CPU"), graph, Sgd::new(0.0).into(), &method).kept();
     let gradients = run.backward().expect("the graph fits");
     let found = run.gradients(&gradients);
@@ -44,7 +43,8 @@ fn every_operator_stores_values_of_its_format() {
     for (name, graph) in all() {
         let right = numeric(&graph);
         for format in [StoreFormat::E5m2, StoreFormat::E4m3] {
-            let found = step(&graph, StoreFormats::uniform(format));
+            let scaling = GradientScaling::exact().with_format(format).expect("no margin");
+            let found = step(&graph, Method::gradient_scaling(scaling));
             for (node, values) in &found.stored {
                 let other = values.iter().find(|&&x| format.round(x).to_f32() != x);
                 assert_eq!(other, None, "{name}, {format}: {node}");
@@ -62,4 +62,27 @@ fn every_operator_stores_values_of_its_format() {
     println!("{halves} halves, {worst:.2}");
     assert!(halves > 1000, "{halves}");
     assert!(worst < 0.7, "{worst}");
+}
+
+/// A block's largest values saturate with an error of up to an eighth, so gradients may be twice as far from f32's as those
+/// of one scale for each tensor.
+#[test]
+fn every_operator_trains_in_blocks() {
+    let mut worst = 0f64;
+    for (name, graph) in all() {
+        let right = numeric(&graph);
+        for format in [StoreFormat::E5m2, StoreFormat::E4m3] {
+            let scaling = BlockScaling::new(StoreFormats::uniform(format), 32).expect("a size");
+            let found = step(&graph, Method::block_scaling(scaling));
+            assert_eq!(found.stored.len(), 0, "{name}: memory has no halves");
+            let share = distance(&found.gradients, &right)
+                / (2f64.powi(-(format.format().mantissa_bits().cast_signed() + 1)) * (found.stores + 1) as f64);
+            println!("{name}, blocks of {format}: {share:.2}");
+            if !["max", "min", "top", "largest", "l1"].iter().any(|word| name.to_lowercase().contains(word)) {
+                worst = worst.max(share);
+            }
+        }
+    }
+    println!("{worst:.2}");
+    assert!(worst < 1.4, "{worst}");
 }

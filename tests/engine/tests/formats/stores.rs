@@ -15,10 +15,10 @@ use gradscale::{
 
 const FORMATS: [StoreFormat; 2] = [StoreFormat::E5m2, StoreFormat::E4m3];
 /// Sizes of the input, the hidden layer and the batch.
-const SIZES: [usize; 3] = [4, 8, 16];
+pub const SIZES: [usize; 3] = [4, 8, 16];
 
 /// Returns values from 2^-12 to 1 times a factor, with ties of both formats, zeros and both signs.
-fn spread(len: usize, factor: f32) -> Vec<f32> {
+pub fn spread(len: usize, factor: f32) -> Vec<f32> {
     let value = |i: u16| {
         let digits = 1.0 + f32::from(i * 37 % 64) / 64.0;
         let sign = if i.is_multiple_of(3) { -1.0 } else { 1.0 };
@@ -65,13 +65,13 @@ impl Alone {
 }
 
 /// A layer whose output's gradient is an input of the batch, so that all values before a store are known.
-struct Known {
+pub struct Known {
     net: Linear,
-    trainer: Trainer<Cpu>,
+    pub trainer: Trainer<Cpu>,
 }
 
 impl Known {
-    fn new(method: &Method) -> Self {
+    pub fn new(method: &Method) -> Self {
         let mut parameters = Parameters::seeded(5);
         let net = Linear::new(&mut parameters.at("net"), SIZES[0], SIZES[1]);
         let device = Cpu::new(2).expect("a CPU");
@@ -80,7 +80,7 @@ impl Known {
     }
 
     /// Trains a step, and returns the gradient of the layer's output as it was stored.
-    fn step(&mut self, x: &[f32], gradient: &[f32]) -> (Vec<f32>, i32, StepOutcome) {
+    pub fn step(&mut self, x: &[f32], gradient: &[f32]) -> (Vec<f32>, i32, StepOutcome) {
         let [from, to, batch] = SIZES;
         let inputs = [Input::f32([batch, from], x), Input::f32([batch, to], gradient)];
         let gradients = self.trainer.backward(inputs, |[x, t]| (self.net.forward(x) * t).sum()).expect("it fits");

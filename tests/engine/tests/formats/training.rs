@@ -10,12 +10,14 @@ use gradscale::{
 use half::f16;
 use std::collections::BTreeMap;
 
-const METHODS: [&str; 5] = [
+const METHODS: [&str; 7] = [
     "gs:format=e5m2",
     "gs:grad=e5m2,act=e4m3,weight=e4m3,interval=2",
     "gs:grad=e4m3,act=e5m2",
     "amax:format=e5m2",
     "amax:history=4,margin=1,grad=e5m2,act=e4m3",
+    "block:format=e4m3",
+    "block:grad=e5m2,act=e4m3,weight=e4m3,size=128",
 ];
 
 /// Bits of the loss of a step, number of its repeats, and the gradients that its first attempt has stored, as bits.
