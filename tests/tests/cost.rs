@@ -184,12 +184,12 @@ fn normalisation_and_losses() {
     let p = Lstm::new(2, 3).and_then(|p| p.of_step(1, 5)).expect("a shape");
     let x = LstmArgs { x: &half, h: &half, c: &wide };
     let launch = One::Lstm { p, x, y: rig.store(&mut y), state: &mut saved };
-    check(&launch, "lstm 2x3 step 1 of 5", 48 + 48 + 24 + 12 + 24, 13 * 6);
+    check(&launch, "lstm 2x3", 48 + 48 + 24 + 12 + 24, 13 * 6);
     let launch = One::LstmVjp { p, x, dh: &half, dc: None, y: rig.store(&mut y), state: &mut saved };
-    check(&launch, "lstm_vjp 2x3 step 1 of 5", 48 + 48 + 24 + 12 + 48 + 24, 34 * 6);
+    check(&launch, "lstm_vjp 2x3", 48 + 48 + 24 + 12 + 48 + 24, 34 * 6);
     let dc = Some(Scaled::new(&wide, Slot::ONE));
     let launch = One::LstmVjp { p, x, dh: &half, dc, y: rig.store(&mut y), state: &mut saved };
-    check(&launch, "lstm_vjp 2x3 step 1 of 5", 48 + 48 + 24 + 12 + 24 + 48 + 24, 34 * 6);
+    check(&launch, "lstm_vjp 2x3", 48 + 48 + 24 + 12 + 24 + 48 + 24, 34 * 6);
     let p = CrossEntropy::new(6, 4).expect("a shape");
     let x = CrossEntropyArgs { logits: &wide, labels: &bytes, weights: Some(&wide) };
     check(&One::CrossEntropy { p, x, out: &mut saved }, "cross_entropy 6x4", 96 + 6 + 16 + 32, 96);

@@ -403,10 +403,8 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
                 };
                 write!(f, "{}{columns}", Sizes(p.shape()))
             }
-            Launch::Lstm { p, .. } | Launch::LstmVjp { p, .. } => {
-                let [step, steps] = p.step();
-                write!(f, "{} step {step} of {steps}", Sizes(p.shape()))
-            }
+            // Steps of a sequence have one line.
+            Launch::Lstm { p, .. } | Launch::LstmVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
             Launch::CrossEntropy { p, .. } | Launch::CrossEntropyVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
             Launch::Ctc { p, .. } => write!(f, "{} {}", Sizes(p.logits()), p.letters()),
             // The lists of parameters are not available for every kind of operands.
