@@ -4,6 +4,7 @@
 
 mod classifier;
 mod data;
+mod eight_bits;
 mod figure;
 mod figures;
 mod images;
@@ -48,6 +49,19 @@ const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,hi
 /// Default methods in natural regimes: torch.amp with its defaults and with a floor, a fixed scale, and per-tensor
 /// scales from largest magnitudes.
 const NATURAL: [&str; 6] = ["fp32", "torch", "torch-floor", "fixed:128", "amax:history=16", "gs"];
+/// Default methods in the regimes of 8 bits: FP16 and formats of 8 bits with a scale for each tensor, by our rule and by
+/// those of FP8 libraries, and blocks of the sizes of DeepSeek-V3 and of MX.
+const EIGHT_BITS: [&str; 9] = [
+    "fp32",
+    "gs",
+    "gs:format=e5m2",
+    "gs:format=e4m3",
+    "gs:grad=e5m2,act=e4m3,weight=e4m3",
+    "amax:grad=e5m2,act=e4m3,weight=e4m3",
+    "amax:history=16,margin=1,grad=e5m2,act=e4m3,weight=e4m3",
+    "block:format=e4m3,size=128",
+    "block:format=e4m3,size=32",
+];
 /// Additional method for regimes with fill values as targets; it ignores outliers.
 const OUTLIERS: &str = "gs:outliers=24";
 
@@ -72,6 +86,11 @@ Natural causes, with ordinary networks and values:
   short-recordings                  recordings shorter than their transcript, whose CTC loss is ∞
   short-recordings:zero-infinity    the same with the option that ignores them, the right fix
   rare-reward                       a combination lock, learned by REINFORCE
+Formats of 8 bits:
+  eight-bits:ordinary               an ordinary classifier
+  eight-bits:examples               five tasks whose losses count 1 to 1e-12; each image has one of them,
+                                    so rows of a gradient differ in magnitude
+  eight-bits:outputs                the same, and each image has all of them: values of a row differ
 Computed without a training:
   one-in-n                          share of large batches that a dynamic scale skips
   scale-by-size                     loss scales that work, by image size, batch, sum or mean
@@ -93,7 +112,7 @@ pub struct Regimes {
     only: Vec<String>,
     /// Methods, separated by commas, as for `compare` [default: fp32, dynamic, dynamic:10, gs:exact,room=6,history=0
     /// (gs without history and repeats), gs; with fill values also gs:outliers=24. For natural causes: fp32, torch,
-    /// torch-floor, fixed:128, amax:history=16, gs]
+    /// torch-floor, fixed:128, amax:history=16, gs. For eight-bits: fp32, gs, formats of 8 bits under gs and amax, blocks]
     #[arg(long, value_name = "LIST")]
     methods: Option<Methods>,
     /// Seeds, separated by commas; tables show means and standard deviations [default: 0,1,2; with --quick 0]
@@ -194,6 +213,7 @@ impl Regimes {
         let named = |name: &&str| Some(((*name).to_owned(), name.parse().ok()?));
         match &self.methods {
             Some(methods) => methods.for_steps(regime.steps(self.quick, images)).0,
+            None if regime.task.has_eight_bits() => EIGHT_BITS.iter().filter_map(named).collect(),
             None if regime.task.is_natural() => NATURAL.iter().filter_map(named).collect(),
             None => METHODS.iter().chain(regime.fills().then_some(&OUTLIERS)).filter_map(named).collect(),
         }

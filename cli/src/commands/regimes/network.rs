@@ -21,7 +21,7 @@ const CALLS: usize = 28;
 /// Growth factor of the recurrent state per time step while no unit saturates.
 const GAIN: f32 = 1.5;
 /// Weight of the loss of each of the five heads.
-const WEIGHTS: [f32; 5] = [1.0, 1e-3, 1e-6, 1e-9, 1e-12];
+pub const WEIGHTS: [f32; 5] = [1.0, 1e-3, 1e-6, 1e-9, 1e-12];
 /// Number of inputs of the function that a curve network learns.
 const INPUTS: usize = 4;
 /// Number of points on which a curve network is scored.

@@ -2,6 +2,7 @@
 
 use super::{
     classifier::{BATCH, Damage},
+    eight_bits::Spread,
     images::Images,
     learn::Conditions,
     network::Net,
@@ -101,6 +102,10 @@ pub enum Task {
     },
     /// Combination lock that is learned by reinforcement.
     RareReward,
+    /// Ordinary classifier that formats of 8 bits store.
+    OrdinaryInEightBits,
+    /// Five tasks whose gradients differ in magnitude within one tensor.
+    TasksInEightBits(Spread),
 }
 
 impl Task {
@@ -108,7 +113,8 @@ impl Task {
     pub const fn score(self) -> &'static str {
         match self {
             Self::Constructed(net) => net.score(),
-            Self::BadSample(_) => "test images classified correctly, in percent",
+            Self::BadSample(_) | Self::OrdinaryInEightBits => "test images classified correctly, in percent",
+            Self::TasksInEightBits(_) => "test images classified correctly, mean of five tasks, in percent",
             Self::ShortRecordings { .. } => "characters of the test recordings that are wrong, in percent",
             Self::RareReward => "chance to open the lock, in percent",
         }
@@ -118,7 +124,7 @@ impl Task {
     pub const fn higher_is_better(self) -> bool {
         match self {
             Self::Constructed(net) => net.higher_is_better(),
-            Self::BadSample(_) | Self::RareReward => true,
+            Self::BadSample(_) | Self::RareReward | Self::OrdinaryInEightBits | Self::TasksInEightBits(_) => true,
             Self::ShortRecordings { .. } => false,
         }
     }
@@ -126,8 +132,16 @@ impl Task {
     /// Returns true for conditions that occur in practice, false for synthetic ones.
     pub const fn is_natural(self) -> bool {
         match self {
-            Self::Constructed(_) => false,
+            Self::Constructed(_) | Self::OrdinaryInEightBits | Self::TasksInEightBits(_) => false,
             Self::BadSample(_) | Self::ShortRecordings { .. } | Self::RareReward => true,
+        }
+    }
+
+    /// Returns true for tasks that compare formats of 8 bits.
+    pub const fn has_eight_bits(self) -> bool {
+        match self {
+            Self::OrdinaryInEightBits | Self::TasksInEightBits(_) => true,
+            Self::Constructed(_) | Self::BadSample(_) | Self::ShortRecordings { .. } | Self::RareReward => false,
         }
     }
 }
@@ -168,7 +182,11 @@ impl Regime {
     pub const fn is_built(&self) -> bool {
         match self.task {
             Task::ShortRecordings { .. } => BuildFeature::Speech.is_built(),
-            Task::Constructed(_) | Task::BadSample(_) | Task::RareReward => true,
+            Task::Constructed(_)
+            | Task::BadSample(_)
+            | Task::RareReward
+            | Task::OrdinaryInEightBits
+            | Task::TasksInEightBits(_) => true,
         }
     }
 
@@ -276,7 +294,32 @@ pub fn list_regimes() -> Vec<Regime> {
     let about = "five heads on one trunk, whose losses count 1, 1e-3, 1e-6, 1e-9 and 1e-12, under Adam";
     all.push(regime("heads".to_owned(), about.to_owned(), Net::Heads, Course::Same, [1500, 200]));
     all.extend(natural());
+    all.extend(eight_bits());
     all
+}
+
+/// Returns the regimes that compare formats of 8 bits.
+fn eight_bits() -> [Regime; 3] {
+    let regime = |name: &str, about: &str, task: Task| Regime {
+        name: name.to_owned(),
+        about: about.to_owned(),
+        task,
+        course: Course::Same,
+        length: Length::Steps([1500, 200]),
+    };
+    [
+        regime("eight-bits:ordinary", "an ordinary classifier of images", Task::OrdinaryInEightBits),
+        regime(
+            "eight-bits:examples",
+            "five tasks on one trunk, whose losses count 1, 1e-3, 1e-6, 1e-9 and 1e-12, under Adam; each image has one",
+            Task::TasksInEightBits(Spread::Examples),
+        ),
+        regime(
+            "eight-bits:outputs",
+            "the same five tasks, and each image has all of them",
+            Task::TasksInEightBits(Spread::Outputs),
+        ),
+    ]
 }
 
 /// Epochs of a training with a bad sample. One bit an epoch takes a scale from 2^16 to 2^-44, as in public reports.

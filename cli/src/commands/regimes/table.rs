@@ -15,7 +15,8 @@ pub const LEGEND: &str = "Scores: test images classified correctly in percent (h
                           twice the error. This rule is for tables of many regimes; compare grades by what chance \
                           explains. bad-sample: test images classified correctly, short-recordings: \
                           characters that are wrong (less is better), rare-reward: chance to open the lock, all in \
-                          percent; 2^…: loss scale at the end. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \
+                          percent; eight-bits: test images classified correctly in percent, of examples and outputs the \
+                          mean of five tasks; 2^…: loss scale at the end. ✗: steps skipped, ↻: attempts that overflowed and were repeated; means over \
                           seeds.";
 
 /// Formats the mean score of a cell with its spread.

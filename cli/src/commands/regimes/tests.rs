@@ -2,7 +2,7 @@
 //! losses alternate, so that these bounds can be broken.
 
 use super::{
-    METHODS, NATURAL, OUTLIERS, Regimes,
+    EIGHT_BITS, METHODS, NATURAL, OUTLIERS, Regimes,
     data::{Data, cut_some},
     images::Images,
     regime::{self, Course, Regime},
@@ -177,6 +177,29 @@ fn a_scale_grows_where_there_is_no_reward() {
     assert_eq!((same.skipped, row.score, same.score.map(|chance| chance < 0.1)), (0, same.score, Some(true)));
 }
 
+/// One scale for a tensor loses the tasks below the range of its format, and one for each row or part of it does not.
+#[test]
+fn formats_of_eight_bits_differ_where_magnitudes_do() {
+    let scores = |name: &str, methods: [&str; 4]| {
+        methods.map(|method| {
+            let row = run(&regime_of(name), method, 150);
+            assert_eq!((row.skipped, row.failure.as_ref()), (0, None), "{name}, {method}");
+            row.score.expect("a score")
+        })
+    };
+    let methods = ["fp32", "gs:format=e4m3", "block:format=e4m3,size=128", "block:format=e4m3,size=32"];
+    let [ordinary, examples, outputs] =
+        ["eight-bits:ordinary", "eight-bits:examples", "eight-bits:outputs"].map(|name| scores(name, methods));
+    println!("{ordinary:?} {examples:?} {outputs:?}");
+    assert!(ordinary.iter().all(|score| (score - ordinary[0]).abs() < 10.0), "{ordinary:?}");
+    let [single, tensor, rows, parts] = examples;
+    // Each task has seven images a step, so that 150 steps are few.
+    assert!(tensor < single - 10.0 && rows > single - 5.0 && parts > single - 5.0, "{examples:?}");
+    // A row of 50 logits is one block of 128, and two of 32.
+    let [single, tensor, rows, parts] = outputs;
+    assert!(tensor < single - 20.0 && rows < single - 20.0 && parts > rows + 10.0, "{outputs:?}");
+}
+
 /// The earlier rule starves in the regime where that is known, and its skips show it.
 #[test]
 fn the_rule_of_before_starves() {
@@ -210,13 +233,18 @@ fn every_default_method_is_one() {
     assert_eq!(all.len() - chosen.len(), left_out);
     for regime in &chosen {
         let names: Vec<String> = regimes.methods(regime, &data().images).into_iter().map(|(name, _)| name).collect();
-        let usual = if regime.task.is_natural() { &NATURAL[..] } else { &METHODS[..] };
+        let usual = match regime.task {
+            task if task.has_eight_bits() => &EIGHT_BITS[..],
+            task if task.is_natural() => &NATURAL[..],
+            _ => &METHODS[..],
+        };
         let all = usual.iter().chain(regime.name.starts_with("fill").then_some(&OUTLIERS));
         assert!(names.iter().eq(all), "{}: {names:?}", regime.name);
     }
     let natural = chosen.iter().filter(|regime| regime.task.is_natural()).count();
     let jobs = regimes.jobs(&chosen, &data().images).len();
-    assert_eq!((natural, jobs), (6 - left_out, 3 * (5 * chosen.len() + 2 + natural)));
+    // Three regimes of 8 bits have four methods more.
+    assert_eq!((natural, jobs), (6 - left_out, 3 * (5 * chosen.len() + 2 + natural + 3 * 4)));
 }
 
 /// Every regime differs from the others, and behaves as its description states.

@@ -3,9 +3,10 @@
 use super::{
     classifier,
     data::Data,
+    eight_bits,
     learn::Begun,
     lock,
-    network::Learner,
+    network::{Learner, Net},
     regime::{Regime, Task},
     speech,
 };
@@ -16,14 +17,18 @@ use std::time::Instant;
 
 fn open<'a>(regime: &Regime, data: &'a Data, seed: u64, steps: u64) -> Result<Begun<'a>, Failure> {
     Ok(match regime.task {
-        Task::Constructed(net) => {
-            let (learner, parameters, optimizer) = Learner::new(net, &data.images, seed, steps);
-            Begun { learner: Box::new(learner), parameters, optimizer }
-        }
+        Task::OrdinaryInEightBits => constructed(Net::Perceptron, data, seed, steps),
+        Task::TasksInEightBits(spread) => eight_bits::open(spread, &data.images, seed, steps),
+        Task::Constructed(net) => constructed(net, data, seed, steps),
         Task::BadSample(damage) => classifier::open(damage, data, seed, steps),
         Task::ShortRecordings { zero_infinity } => speech::open(zero_infinity, data, seed, steps)?,
         Task::RareReward => lock::open(seed),
     })
+}
+
+fn constructed(net: Net, data: &Data, seed: u64, steps: u64) -> Begun<'_> {
+    let (learner, parameters, optimizer) = Learner::new(net, &data.images, seed, steps);
+    Begun { learner: Box::new(learner), parameters, optimizer }
 }
 
 /// Result of the training of one regime by one method with one seed.
