@@ -18,6 +18,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import test_times
+
 ROOT = Path(__file__).resolve().parent.parent
 STARTED = time.monotonic()
 
@@ -62,6 +64,7 @@ PARTS = {
     "ONNX": ["tests/onnx/run.sh"],
     "publishing": ["scripts/publish.sh", "--brief"],
     "releases": ["scripts/release_test.py"],
+    "table of times": ["scripts/test_times_test.py"],
     "starter": ["scripts/starter.sh"],
     "GPU bundle": ["scripts/gpu_bundle/test.py"],
     "the page of speeds": ["scripts/performance_test.py"],
@@ -93,59 +96,6 @@ EXHAUSTIVE = {
     "starter": ["scripts/starter.sh", "--all"],
     "wheels": ["scripts/wheels.sh"],
 }
-
-# Property that only this part proves, for the table in docs/test-times.md.
-PROVES = {
-    "lints": "clippy on all targets of all crates and devices, warnings are errors",
-    "documentation": "every link of the documentation; public items are documented",
-    "links and citations": "links, anchors, paths and cited sections of documents and comments exist; planted faults are found",
-    "the engine without a backend": "core and engine alone compile, without warnings",
-    "build": "all test programs, from nothing",
-    "examples of the documentation": "examples compile and run, misuse does not compile",
-    "wgpu on software drivers": "every kernel on lavapipe; small bindings and no subgroups; small numbers, tiles on SwiftShader",
-    "emulated processors": "AVX2, plain x86-64 and NEON on processors that have no more",
-    "bare metal": "core on a Cortex-M4F: the host's bits, no panic linked, sizes",
-    "Miri": "no undefined behaviour below core, big-endian too",
-    "TensorBoard": "its own reader reads what the program writes",
-    "Python package": "casts, statistics, decisions from Python; PyTorch by it, eager and compiled",
-    "ONNX": "ONNX Runtime answers what every network answers here; what is exported of each task runs there",
-    "GPU bundle": "every phase runs whatever the others do; results and pages from whole and broken files",
-    "PyTorch beside the CUDA bench": "the networks and the unpooling of PyTorch that CUDA is compared with are the same ones",
-    "the page of speeds": "goals that are met and missed, what people wrote stays, out of made-up results",
-    "mutants of core": "each text that a mutant replaces still occurs once; with --all a test catches each mutant",
-    "site": "every page has a place, every link of the built pages a target; the front page says what README and the record say",
-    "natural experiments": "what pages say of PyTorch's scaler is what the record says, and the record is complete",
-    "starter": "`cargo run` builds none of the parts that can be left out, `cargo install` all; with --all it refuses them",
-    "the program without its parts": "it compiles without warnings",
-    "names": "no constant or function of a bare word, and no new circle of imports or type name of many meanings",
-    "claims": "each claim's figure is that of the records; Table 3 pair by pair",
-    "C library": "the bits of Rust from C; misuse under sanitizers and valgrind; no panic linked",
-    "WebAssembly": "the bits of C from JavaScript, types, misuse; the suite on SIMD128 and portable kernels, under node",
-    "browser": "a browser's compiler takes every kernel of wgpu; what the page says where something is missing",
-    "adapters": "burn's and candle's gradients in FP16; two towers that train with scales alone",
-    "publishing": "metadata of every crate, licences; with --all each packs and verifies, and the program's wheel installs",
-    "releases": "all packages have one version, and one that is not ready is not tagged",
-    "wheels": "wheels for x86-64 and AArch64 install without Rust on CPython 3.9 to 3.14; the sources build",
-    "MPI": "1, 2 and 4 ranks of MPI give one checkpoint; whoever is not alike, or killed, ends all",
-    "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
-    "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
-    "cuda: fp8": "products in eight bits: within their bound, also if tensor cores keep 14 bits of a sum",
-    "cuda: training": "the engine on CUDA, recorded and eager",
-    "cuda: faults": "whatever fails on a GPU is an error, and a training goes on",
-    "cuda: forbidden": "the emulated driver sees what CUDA forbids",
-    "cuda: steps": "a step is two recordings; what is read back does not wait for the next batch",
-    "cuda: nccl": "ranks on GPUs, by an emulated NCCL, have the weights of one",
-    "cuda: cubins": "machine code is kept whole or not at all",
-    "cuda: compile": "no kernel has changed since it was compiled for six architectures without spills",
-    "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",
-    "conformance: conformance": "the suite's own definitions pass it",
-    "conformance: faults": "the suite finds each planted fault",
-    "engine-tests: engine": "gradients against f64 and PyTorch, plans, training",
-    "conformance: third_party": "somebody else's backend in three lines",
-    "core: exhaustive": "2^32 casts of core's definition; the other formats on both sides of every change",
-}
-MARKS = "<!-- times: written by ./test.sh --record -->", "<!-- end of times -->"
-
 
 # Arguments of cargo: the profile of the tests everywhere, so that macros and build scripts are compiled once.
 CARGO = "--profile", "tested", "--locked", "--quiet"
@@ -295,34 +245,26 @@ class Tests:
         sys.exit(1 if failed else 0)
 
     def record(self, processors):
-        """Writes the table of docs/test-times.md: a row for each part that takes long, and one for the rest of each package."""
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
-        ).stdout.strip()
+        """Writes the table of docs/test-times.md, beside the times of the last release."""
+        commit = git("describe", "--always", "--dirty")
+        released = git("describe", "--tags", "--abbrev=0", "--match=v[0-9]*")
         cpus = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
-        rows, rest = [], {}
-        for result in self.results:
-            if result.processors >= 10 or result.name in PROVES:
-                said = "" if result.verdict == "PASSED" else f" ({result.verdict.lower()})"
-                rows.append((result.name + said, result.wall, result.processors, PROVES.get(result.name, "")))
-            else:
-                package = result.name.split(":")[0]
-                wall, used, count = rest.get(package, (0, 0, 0))
-                rest[package] = wall + result.wall, used + result.processors, count + 1
-        rows += [(f"{package}: {count} more", wall, used, "") for package, (wall, used, count) in rest.items() if count > 1]
-        lines = [
+        head = (
             f"`./test.sh {' '.join(word for word in sys.argv[1:] if word != '--record')}` at {commit}: "
             f"{(time.monotonic() - STARTED) / 60:.1f} minutes, {processors / 60:.0f} minutes of processors; "
-            f"{len(cpus)} × {cpus[0] if cpus else 'unknown'}. Parts run side by side.",
-            "",
-            "| part | seconds | of processors | what it alone proves |",
-            "|---|---|---|---|",
-            *(f"| {name} | {wall:.0f} | {used:.0f} | {proves} |" for name, wall, used, proves in rows),
-        ]
+            f"{len(cpus)} × {cpus[0] if cpus else 'unknown'}. Parts run side by side."
+        )
         path = ROOT / "docs/test-times.md"
-        before, _, after = path.read_text().partition(MARKS[0])
-        _, _, after = after.partition(MARKS[1])
-        path.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n" + MARKS[1] + after)
+        before = git("show", f"{released}:docs/test-times.md") if released else ""
+        times = test_times.rows(self.results)
+        path.write_text(test_times.with_table(path.read_text(), head, times, released, test_times.read(before)))
+
+
+def git(*arguments):
+    """Returns what git prints, or nothing if it fails."""
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def built(*command):
