@@ -46,6 +46,13 @@ LONGEST_FIRST = ["emulation", "tiles", "faults", "conformance", "training", "eng
 QUICK = """chain golden mistakes policy prop_models prop_sites prop_solve prop_stats prop_words schedules sites
     conformance threads engine checkpoint shift operands import
     classify data program replay report""".split()
+# The packages of these tests, and one that gives third-party crates the features of all builds. Readers of data are
+# tested by the program's test `data`.
+QUICK_PACKAGES = [
+    word
+    for name in ("", "-core", "-cpu", "-conformance", "-engine-tests", "-cli", "-same-features")
+    for word in ("-p", f"gradscale{name}")
+]
 
 # Separate scripts. Each reports the checks that it could not run; its last line starts with PASSED, FAILED or SKIPPED.
 # `--fetch` only installs the tools that a script lacks.
@@ -269,8 +276,7 @@ def git(*arguments):
 
 def built(*command):
     """Builds programs by a command of cargo, and yields package, target, path and folder of each that is run here."""
-    common = "--quiet", "--workspace", "--profile", "tested", "--locked", "--message-format=json"
-    cargo = ["cargo", *command, *common, *features()]
+    cargo = ["cargo", *command, *CARGO, "--message-format=json", *features()]
     output = subprocess.run(cargo, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     if command[0] == "test":
         # Parts then find their programs without a call of cargo, which looks at every source again.
@@ -320,22 +326,21 @@ def checks(tests, mode):
         # What `cargo run` builds.
         tests.step("the program without its parts", "cargo", "clippy", *CARGO, "-p", "gradscale-starter", *same, *strict)
     # The program with the devices of servers; without these devices it is built for its tests.
-    devices = features() if mode == "--quick" else features(*DEVICES)
-    tests.step("lints", "cargo", "clippy", *CARGO, "--workspace", "--all-targets", *devices, *strict)
+    which = [*QUICK_PACKAGES, *features()] if mode == "--quick" else ["--workspace", *features(*DEVICES)]
+    tests.step("lints", "cargo", "clippy", *CARGO, "--all-targets", *which, *strict)
 
 
 def programs(tests, mode):
     """Builds all test programs: a job for each, the longest first."""
     print("\n== build", flush=True)
     start, before = time.monotonic(), os.times()
-    without = "--exclude", "gradscale-wgpu", "--exclude", "gradscale-cuda"
-    commands = [("test", "--no-run", *without, "--lib", *(word for name in QUICK for word in ("--test", name)))]
+    commands = [("test", "--no-run", *QUICK_PACKAGES, "--lib", *(word for name in QUICK for word in ("--test", name)))]
     if mode != "--quick":
         # What has `test = false` in its manifest is left out, and with it Python's bindings, the tool of the page and others
         # with many dependencies; `--lib` and `--bins` would build it as empty test programs. Benchmarks are left out too.
         # Of the examples only the one that runs here is built (`cargo test` would build its tests, not its main).
         # clippy checks that the others compile.
-        commands = [("test", "--no-run", "--tests"), ("build", "--example", "third_party")]
+        commands = [("test", "--no-run", "--workspace", "--tests"), ("build", "--workspace", "--example", "third_party")]
     try:
         found = [one for command in commands for one in built(*command)]
     except subprocess.CalledProcessError:
