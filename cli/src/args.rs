@@ -59,3 +59,43 @@ pub enum Command {
     /// Lists the available devices and their treatment of subnormal numbers.
     Devices(crate::commands::devices::Devices),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Arguments;
+    use crate::data_messages::OPTIONS;
+    use clap::CommandFactory;
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    /// Adds all names in backticks in the code of a directory, without its comments.
+    fn add_names(dir: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(dir).expect("the sources of gradscale-data") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                add_names(&path, found);
+            } else {
+                let text = fs::read_to_string(&path).expect("a source");
+                let code = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+                let quoted =
+                    code.clone().flat_map(|line| line.split('`').skip(1).step_by(2).map(|name| format!("`{name}`")));
+                found.extend(quoted);
+                assert!(code.clone().all(|line| !line.contains("--")), "{} names options of a program", path.display());
+            }
+        }
+    }
+
+    #[test]
+    fn every_name_in_messages_about_data_is_an_option_of_the_program() {
+        let mut found = BTreeSet::new();
+        add_names(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/src"), &mut found);
+        // A value, and not an option.
+        assert!(found.remove("`none`"));
+        assert_eq!(found, OPTIONS.map(|(name, _)| name.to_owned()).into());
+        let train = Arguments::command().find_subcommand("train").expect("a command").clone();
+        let known: BTreeSet<String> =
+            train.get_arguments().filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
+        for (_, option) in OPTIONS {
+            assert!(known.contains(option.split(' ').next().expect("a word")), "{option}");
+        }
+    }
+}
