@@ -70,7 +70,8 @@ const SHORT_HELP: &str = "Regimes: gradscale regimes --help";
 const HELP: &str = "Regimes, by NAME or by the part before its colon:
   1in3:2^P, 1in40:2^P, 1in500:2^P   one batch in 3, 40 or 500 has 2^P times the loss of the others;
                                     P is -20, -12, -8, 8, 12, 20 or 40
-  blocks:10, blocks:24, blocks:100  10, 24 or 100 large batches, then the same number with 2^-20 times the loss
+  blocks:10, blocks:24, blocks:100  10, 24 or 100 large batches, then the same number with 2^-20
+                                    times the loss
   fill:1in50, fill:1in500           one target of a batch is 1e20
   infinite:…, nan:…                 one input of a batch is ∞ or NaN, which no scale can fix
   jump:2^-12, jump:2^12, jump:2^40  losses change in the middle
@@ -88,9 +89,9 @@ Natural causes, with ordinary networks and values:
   rare-reward                       a combination lock, learned by REINFORCE
 Formats of 8 bits:
   eight-bits:ordinary               an ordinary classifier
-  eight-bits:examples               five tasks whose losses count 1 to 1e-12; each image has one of them,
-                                    so rows of a gradient differ in magnitude
-  eight-bits:outputs                the same, and each image has all of them: values of a row differ
+  eight-bits:examples               five tasks whose losses count 1 to 1e-12, one for each image: rows
+                                    of a gradient differ in magnitude
+  eight-bits:outputs                the same, all of them for each image: values of a row differ
 Computed without a training:
   one-in-n                          share of large batches that a dynamic scale skips
   scale-by-size                     loss scales that work, by image size, batch, sum or mean
