@@ -31,7 +31,7 @@ SECTION = re.compile(r"([\w./-]+\.md), sections? (\d+(?:\.\d+)*)(?: and (\d+(?:\
 # Directories that builds and programs create. A path below one of them is not in the repository.
 CREATED = {"target", "pkg", "dist", "node_modules", "build", ".git"}
 # Pages that scripts write from results: their paths are those of the tree that was measured.
-GENERATED = re.compile(r"^docs/(performance|workloads|science|gpu|against-pytorch)\.md$|^docs/decisions/.*-template\.md$")
+GENERATED = re.compile(r"^docs/(performance|workloads|eight-bits|science|gpu|against-pytorch)\.md$|^docs/decisions/.*-template\.md$")
 
 
 class Repository:

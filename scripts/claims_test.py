@@ -7,6 +7,7 @@ import threading
 import unittest
 
 import claims
+import eight_bits
 import layer_scales
 import master_weights
 import predicted
@@ -54,6 +55,7 @@ class Studies(unittest.TestCase):
 
     def test_workloads_are_those_of_the_records(self):
         self.assertEqual((claims.ROOT / "docs/workloads.md").read_text(), workloads.render(), "run scripts/workloads.py")
+        self.assertEqual((claims.ROOT / "docs/eight-bits.md").read_text(), eight_bits.render(), "run scripts/eight_bits.py")
 
     def test_every_workload_is_trained_by_every_method(self):
         for workload in workloads.WORKLOADS:

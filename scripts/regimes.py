@@ -27,7 +27,7 @@ PAGE = ROOT / "docs/regimes.md"
 
 IMAGES, RECORDINGS = "fashion-mnist-10k", "fsdd"
 REGIMES = ["bad-sample:nan", "bad-sample:infinite", "bad-sample:corrupt", "short-recordings",
-           "short-recordings:zero-infinity", "rare-reward"]
+           "short-recordings:zero-infinity", "rare-reward", "eight-bits:ordinary", "eight-bits:examples", "eight-bits:outputs"]
 FIGURES = ["one-in-n", "scale-by-size"]
 # Network, data (none: made up), options, steps before the measurement.
 WINDOWS = [
@@ -51,6 +51,11 @@ ABOUT = {
     "rare-reward": "Updates without a reward have gradients of zero, which a dynamic scale counts as clean. It grows until "
                    "the reward overflows, and drops the only batches that could teach something. A fixed scale or a cap "
                    "on growth cures it; a floor does not.",
+    "eight-bits": "Made for formats of 8 bits: five tasks have one tensor of logits, and their losses count 1 to 1e-12. Adam "
+                  "divides by the magnitude of each parameter's gradients, so f32 learns all tasks. A format loses the tasks "
+                  "that lie below its range. In `examples` each image belongs to one task, so rows of the gradient differ, and a "
+                  "scale for each row or part of a row suffices. In `outputs` each image belongs to all tasks, so values within "
+                  "a row differ. `ordinary` is a classifier with one task.",
 }
 
 
@@ -197,7 +202,9 @@ def regimes_part(record):
     for name in REGIMES:
         regime, family = record["regimes"].get(name), name.split(":")[0]
         if family not in seen:
-            lines += [f"## {family}", "", ABOUT[family], "", beside(family), ""]
+            lines += [f"## {family}", "", ABOUT[family], ""]
+            if family in EXPERIMENT_OF_FAMILY:
+                lines += [beside(family), ""]
             seen.add(family)
         if not regime:
             continue

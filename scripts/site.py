@@ -48,6 +48,7 @@ CHAPTERS = {
         ("Regimes that people meet", "docs/regimes.md"),
         ("Science", "docs/science.md"),
         ("Workloads", "docs/workloads.md"),
+        ("Workloads in eight bits", "docs/eight-bits.md"),
         ("Beside PyTorch", "docs/against-pytorch.md"),
         ("The CPU beside others", "docs/performance.md"),
         ("GPUs", "docs/gpu.md"),

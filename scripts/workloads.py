@@ -194,16 +194,22 @@ Written by `scripts/workloads.py` from [science/workloads](science/workloads). N
     return text + "\n" + claims()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description):
+    """Reads the arguments of a script that trains workloads."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=pathlib.Path)
     parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "target/release/gradscale")
     asked = parser.parse_args()
+    if asked.data and asked.results is None:
+        parser.error("--results says where the program writes")
+    return asked
+
+
+def main():
+    asked = arguments(__doc__)
     if asked.data:
-        if asked.results is None:
-            parser.error("--results says where the program writes")
         for workload in WORKLOADS:
             if not asked.only or workload.network in asked.only:
                 workload.train_missing(asked.data, asked.results, asked.program.resolve(), workload.methods, SEEDS, workload.steps)

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""The workloads of scripts/workloads.py with stores in 8 bits, over three seeds: docs/eight-bits.md.
+
+usage: scripts/eight_bits.py [--data DIRECTORY --results DIRECTORY [--only NETWORK ...] [--program FILE]]
+
+With --data, trains the runs that docs/science/eight-bits lacks, and adds them; DIRECTORY of data holds the data sets by the
+names that scripts/workloads.py gives, that of results keeps the program's output. Then writes the page. Without --data it
+only writes.
+"""
+import pathlib
+
+import paired
+import workloads
+from study import Study, spread
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORDS = "eight-bits"
+MIXED = "grad=e5m2,act=e4m3,weight=e4m3"
+METHODS = ["fp32", "gs", f"gs:{MIXED}", f"amax:history=16,margin=1,{MIXED}", f"block:{MIXED},size=128", f"block:{MIXED}"]
+
+# Errors of the parameters' gradients after the last step, relative to a pass in f32, in percent.
+GRADIENT_ERRORS = ["gradient_error_median", "gradient_error_worst"]
+
+
+class EightBits(Study):
+    """Network of scripts/workloads.py, trained by methods of 8 bits."""
+
+    def __init__(self, workload):
+        self.network, self.family, self.differs = workload.network, workload.family, workload.differs
+        scores = [(score.key, score.name, score.percent) for score in workload.scores]
+        super().__init__(f"{RECORDS}/{self.network}", "docs/eight-bits.md", workload.data, workload.options, workload.steps, METHODS,
+                         [(method, "fp32") for method in METHODS[1:]], scores, seeds=workloads.SEEDS)
+
+    def columns(self):
+        return [*super().columns(), *GRADIENT_ERRORS]
+
+    def row_of(self, results, method, steps):
+        errors = results["runs"][0]["gradient_error"] or {}
+        shares = {f"gradient_error_{key}": 100 * value for key in ("median", "worst") if (value := errors.get(key)) is not None}
+        return {**super().row_of(results, method, steps), **shares}
+
+    def part(self):
+        """The network's section of the page."""
+        options = " ".join(map(str, self.options))
+        before = f"`gradscale compare --data DATA/{self.data} {options}`, one thread."
+        return f"### {self.network}\n\n{self.section(self.shown_rows(), before, '')}\n"
+
+    def errors(self):
+        """Cells of the network: the median and the largest error of the gradients of its parameters, for each method."""
+        rows = self.shown_rows()
+        means = lambda method, key: spread((float(row[key]) for row in rows if row["method"] == method and row[key]), 1)
+        return [" and ".join(means(method, key) for key in GRADIENT_ERRORS) for method in METHODS[1:]]
+
+    def summary(self):
+        """Cells of the network: the difference of each method's training loss to f32."""
+        rows = self.shown_rows()
+        cells = []
+        for method in METHODS[1:]:
+            loss = self.pairs_of(rows, method, "fp32", "loss_last_half")
+            stopped = len(self.stops(rows, method))
+            if stopped:
+                cells.append(f"{stopped} of {sum(row['method'] == method for row in rows)} runs stopped")
+            elif loss is None:
+                cells.append("–")
+            else:
+                pairs, mean = loss
+                cells.append(f"{pairs.text(3)}: {pairs.verdict(paired.LOSS_MARGIN * abs(mean))}")
+        return cells
+
+
+STUDIES = [EightBits(workload) for workload in workloads.WORKLOADS]
+METHOD_HEADS = {"gs": "gs, FP16", f"gs:{MIXED}": "gs, mixed", f"amax:history=16,margin=1,{MIXED}": "amax of 16 steps, margin 1, mixed",
+         f"block:{MIXED},size=128": "blocks of 128, mixed", f"block:{MIXED}": "blocks of 32, mixed"}
+
+
+def render():
+    """docs/eight-bits.md, all of it."""
+    known = [study for study in STUDIES if study.shown_rows()]
+    missing = [study.network for study in STUDIES if not study.shown_rows()]
+    heads = ["network", *(METHOD_HEADS[method] for method in METHODS[1:])]
+    def table(cells):
+        rows = [f"| {' | '.join([study.network, *cells(study)])} |" for study in known]
+        return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
+
+    text = f"""# Workloads in eight bits
+
+Written by `scripts/eight_bits.py` from [science/eight-bits](science/eight-bits). Networks of [workloads.md](workloads.md) with the same data and settings, stored in 8 bits as the [guide](guide/eight-bits.md) describes: gradients in E5M2, activations and weights in E4M3 (*mixed*). Methods share weights, order and noise of each seed.
+
+The table has the difference of the training loss to f32, as a mean over the second half of the steps, with its 95 % interval over seeds. *Equal* is a test of equality within {100 * paired.LOSS_MARGIN} % of the loss, fixed beforehand. *No test* means that these seeds could not have shown a difference of that size.
+
+{table(EightBits.summary)}
+
+Errors of the gradients of parameters after the last step, in percent: the median and the largest of the network's. They are relative to the gradients of a pass in f32 with the same weights and batch. So they contain the roundings of activations and weights of 8 bits.
+
+{table(EightBits.errors)}
+
+{f"Planned and not run yet: {', '.join(missing)}." if missing else ""}
+"""
+    family = None
+    for study in known:
+        if study.family != family:
+            family = study.family
+            text += f"\n## {family.capitalize()}\n"
+        text += "\n" + study.part()
+    return text
+
+
+def main():
+    asked = workloads.arguments(__doc__)
+    if asked.data:
+        for study in STUDIES:
+            if not asked.only or study.network in asked.only:
+                study.train_missing(asked.data, asked.results, asked.program.resolve(), METHODS, workloads.SEEDS, study.steps)
+    (ROOT / "docs/eight-bits.md").write_text(render())
+
+
+if __name__ == "__main__":
+    main()
