@@ -90,7 +90,7 @@ The table has the difference of the training loss to f32, as a mean over the sec
 
 {table(EightBits.summary)}
 
-Errors of the gradients of parameters after the last step, in percent: the median and the largest of the network's. They are relative to the gradients of a pass in f32 with the same weights and batch. So they contain the roundings of activations and weights of 8 bits.
+Errors of the gradients of parameters after the last step, in percent: the median and the largest of the network's. They are relative to gradients in f32 of the same weights and batch, with a forward pass that stores halves. So they contain the roundings of activations and weights of 8 bits.
 
 {table(EightBits.errors)}
 
