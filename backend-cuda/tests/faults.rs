@@ -3,6 +3,7 @@
 
 mod emulated;
 mod gemm;
+mod stored;
 
 use emulated::Emulated;
 use gradscale::{

@@ -2,6 +2,7 @@
 
 mod emulated;
 mod fp8_gemm;
+mod stored;
 
 use emulated::Emulated;
 use gradscale::{

@@ -5,6 +5,7 @@ mod fp8_gemm;
 mod gemm;
 mod grad_reduce;
 mod segnet;
+mod stored;
 #[path = "../../tests/engine/tests/beside/tasks.rs"]
 mod tasks;
 

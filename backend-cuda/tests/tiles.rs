@@ -3,6 +3,7 @@
 
 mod emulated;
 mod gemm;
+mod stored;
 
 use emulated::Emulated;
 use gradscale_cuda::kernels::{MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, wgmma_kernels};

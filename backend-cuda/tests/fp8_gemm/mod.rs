@@ -3,17 +3,17 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use crate::stored::{SITE, read_stored};
 use gradscale_conformance::Reference;
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
+    backend::{Backend, Control, DType, Data, Launch, Slot, Store},
     format::Format,
     ops::{Gemm, GemmShape, ShapeError},
-    stats::{Convention, Detail, Stats},
+    stats::{Detail, Stats},
     store_format::StoreFormat,
 };
 use gradscale_cuda::Cuda;
 use half::f16;
-use pollster::block_on;
 
 /// The formats of eight bits.
 const FORMATS: [StoreFormat; 2] = [StoreFormat::E5m2, StoreFormat::E4m3];
@@ -35,7 +35,7 @@ fn results<B: Backend>(device: &B, case: &Case, dtype: DType) -> Result<(Vec<f32
     };
     let (a, b) = (load(&case.operands[0])?, load(&case.operands[1])?);
     let bias = load(&integers(case.p.shape().n as usize, 4))?;
-    let (y_len, site) = (case.p.lens()[2] as usize, Slot(2));
+    let y_len = case.p.lens()[2] as usize;
     let mut y = device.alloc(dtype, y_len)?;
     match dtype {
         DType::F16 => device.write(Data::F16(&integers(y_len, 3)), &mut y)?,
@@ -46,19 +46,9 @@ fn results<B: Backend>(device: &B, case: &Case, dtype: DType) -> Result<(Vec<f32
     let control = Control { exponents: &[0, 0, exponent], hyperparameters: &[], seed: 0, detail: Detail::Full };
     device.upload(&control, 0..3, &mut table)?;
     let bias = Some(&bias).filter(|_| case.more);
-    let store = Store { add: case.more, ..Store::site(Slot::ONE, site, &table, &mut y) };
+    let store = Store { add: case.more, ..Store::site(Slot::ONE, SITE, &table, &mut y) };
     device.launch(Launch::Gemm { p: case.p, a: &a, b: &b, bias, y: store })?;
-    let mut values = vec![0.0; y_len];
-    if dtype == DType::F16 {
-        let mut halves = vec![f16::ZERO; y_len];
-        block_on(device.read(&y, DataMut::F16(&mut halves)))?;
-        values = halves.into_iter().map(f16::to_f32).collect();
-    } else {
-        block_on(device.read(&y, DataMut::F32(&mut values)))?;
-    }
-    let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
-    block_on(device.collect(&table, 2..3, &mut rows, &[], &mut []))?;
-    Ok((values, rows[0]))
+    read_stored(device, &y, dtype, y_len, &table)
 }
 
 /// Returns numbers of a generator, the same for every device.

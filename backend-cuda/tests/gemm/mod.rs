@@ -3,15 +3,15 @@
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use crate::stored::{SITE, read_stored};
 use gradscale_conformance::Reference;
 use gradscale_core::{
-    backend::{Backend, Control, DType, Data, DataMut, Launch, Slot, Store},
+    backend::{Backend, Control, DType, Data, Launch, Slot, Store},
     ops::{Conv2d, Gemm, Pass, ShapeError},
-    stats::{Convention, Detail, Stats},
+    stats::{Detail, Stats},
 };
 use gradscale_cuda::Cuda;
 use half::f16;
-use pollster::block_on;
 
 /// One product.
 #[derive(Clone, Copy, Debug)]
@@ -63,22 +63,12 @@ fn results<B: Backend>(device: &B, work: Work, dtype: DType, more: bool) -> Resu
     };
     let bias = load(columns as usize, 4)?;
     let bias = Some(&bias).filter(|_| more && columns != 0);
-    let store = Store { add: more, ..Store::site(Slot::ONE, Slot(2), &table, &mut y) };
+    let store = Store { add: more, ..Store::site(Slot::ONE, SITE, &table, &mut y) };
     match work {
         Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias, y: store })?,
         Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias, y: store })?,
     }
-    let mut values = vec![0.0; y_len];
-    if dtype == DType::F16 {
-        let mut halves = vec![f16::ZERO; y_len];
-        block_on(device.read(&y, DataMut::F16(&mut halves)))?;
-        values = halves.into_iter().map(f16::to_f32).collect();
-    } else {
-        block_on(device.read(&y, DataMut::F32(&mut values)))?;
-    }
-    let mut rows = [Stats::new(Convention::FP16, 0, Detail::None)];
-    block_on(device.collect(&table, 2..3, &mut rows, &[], &mut []))?;
-    Ok((values, rows[0]))
+    read_stored(device, &y, dtype, y_len, &table)
 }
 
 /// Shapes that want each tile, and operands that are not aligned.

@@ -118,7 +118,7 @@ impl Cell {
             let ([i, f, g, o], terms, tanh) = (unit.gates, unit.terms, unit.tanh);
             let (dh, dc) = (f64::from(self.dh[k]), self.dc.as_ref().map_or(0.0, |dc| f64::from(dc[k])));
             let d = dc + dh * o * (1.0 - tanh * tanh);
-            // Of differences from 1 the error is that of 1.
+            // A difference from 1 has the error of 1.
             let scale = dc.abs() + dh.abs() * o * (1.0 + terms[3]) * (1.0 + 2.0 * unit.state.scale);
             let wants = [
                 (d * g * i * (1.0 - i), scale * i * (1.0 + terms[0]) * (g.abs() + (1.0 - g * g) * terms[2])),
