@@ -1,6 +1,7 @@
 """Training steps on a GPU: milliseconds, peak memory and kernel launches of f32, TF32, AMP and gradscale, eager and compiled.
 
-    python benches/torch_cuda.py [--seconds 130] [--json FILE]         ResNet-50, batch 128; GPT-2 small, 8 x 1024 tokens
+    python benches/torch_cuda.py [--seconds 130] [--json FILE]         ResNet-50, batch 128; GPT-2 small, 8 x 1024 tokens;
+                                                                       two layers of 4096 x 4096 in 8 bits, batch 4096
     python benches/torch_cuda.py --small --device cpu                  rehearses that in a minute, with tiny networks
 
 In each round every variant takes a few steps, one variant after another, so that heat and clocks affect all of them
@@ -27,7 +28,13 @@ sys.path[:0] = [str(HERE.parent / "tests"), str(HERE / "tests")]
 import torch_models  # noqa: E402
 from gradscale.torch import attach  # noqa: E402
 
-VARIANTS = ("f32", "TF32", "AMP", "AMP, compiled", "gradscale", "gradscale, compiled")
+#: Methods of the variants by gradscale.
+METHODS = {
+    "gradscale": "gs",
+    "gradscale in 8 bits": "gs:grad=e5m2,act=e4m3,weight=e4m3",
+    "gradscale with products in FP8": "gs:grad=e5m2,act=e4m3,weight=e4m3,products=fp8",
+}
+VARIANTS = ("f32", "TF32", "AMP", "AMP, compiled", *METHODS, "gradscale, compiled")
 #: Steps before anything is measured: compiling, cuDNN's choice of algorithms, first exponents, the allocator.
 WARM_UP_STEPS = 4
 COLUMNS = "network and variant | ms | spread % | of AMP | peak GiB | launches | steps"
@@ -72,7 +79,19 @@ def gpt2(small):
     return model, x[:, :-1].contiguous(), x[:, 1:].contiguous()
 
 
-NETWORKS = {"ResNet-50": resnet50, "GPT-2 small": gpt2}
+def linear(small):
+    size = 32 if small else 4096
+    return nn.Sequential(nn.Linear(size, size), nn.Linear(size, size)), torch.randn(size, size), torch.randint(size, (size,))
+
+
+NETWORKS = {"ResNet-50": resnet50, "GPT-2 small": gpt2, "Linear 4096": linear}
+
+
+def is_measured(network, variant):
+    """Returns True for the variants of a network. 8 bits are for layers alone, and these are not compiled."""
+    if network == "Linear 4096":
+        return not variant.endswith("compiled")
+    return variant == "gradscale" or variant not in METHODS
 
 
 class Training:
@@ -92,7 +111,7 @@ class Training:
             self.optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, fused=True)
         else:
             self.optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-        self.gs = attach(model) if self.kind == "gradscale" else None
+        self.gs = attach(model, METHODS[self.kind]) if self.kind in METHODS else None
         self.scaler = torch.amp.GradScaler(device.type) if self.kind == "AMP" else None
         if self.gs:
             self.gs.guard(self.optimizer)
@@ -195,7 +214,7 @@ def bench(table, args):
         amp = next((t for t in trainings if (t.network, t.variant) == (training.network, "AMP")), None)
         table.row(training, amp and statistics.median(amp.times))
 
-    wanted = [(network, variant) for variant in args.variants for network in args.networks]
+    wanted = [(network, variant) for variant in args.variants for network in args.networks if is_measured(network, variant)]
     for network, variant in sorted(wanted, key=lambda one: one[1].endswith("compiled")):
         if time.perf_counter() > until:
             print(f"no time was left for {network}, {variant}", flush=True)

@@ -211,6 +211,9 @@ class Sites:
     @property
     def forward_formats(self) -> tuple[_StoreFormat, _StoreFormat]:
         """Formats in which activations and weights are stored once they have exponents."""
+    @property
+    def fp8_products(self) -> tuple[_StoreFormat, _StoreFormat, _StoreFormat] | None:
+        """Formats of gradients, activations and weights if the method has ``products=fp8``, else None."""
     def scale_forward(self) -> None:
         """Lets sites of the kinds "forward" and "weight" decide exponents from now on: the largest up to 0 that does not overflow, and
         with ``forward=on`` those that scale small activations up, too. Nothing changes under a loss scale. With

@@ -50,11 +50,6 @@ fn decides_from_rows(scaling: &Scaling) -> bool {
     }
 }
 
-/// Returns true if the method wants products in units for 8 bits, which only the engine launches.
-fn multiplies_eight_bits(scaling: &Scaling) -> bool {
-    matches!(scaling, Scaling::Gradient(GradientScaling { products: Products::EightBits, .. }))
-}
-
 fn scaling(method: &str) -> PyResult<Scaling> {
     Ok(method.parse::<Method>().map_err(wrong)?.scaling)
 }
@@ -79,11 +74,6 @@ impl Sites {
         }
         if deferred && !decides_from_rows(&scaling) {
             return Err(wrong(format!("{method} decides inside a step, which late rows cannot")));
-        }
-        if multiplies_eight_bits(&scaling) {
-            return Err(wrong(format!(
-                "{method}: products=fp8 is for the engine, PyTorch multiplies halves; leave it out"
-            )));
         }
         let sites = sites::Sites::new(scaling).map_err(wrong)?;
         let mut all = Self { sites, method, deferred };
@@ -192,6 +182,19 @@ impl Sites {
         match self.sites.scaling() {
             Scaling::Gradient(gradient) => (gradient.formats.activation.name(), gradient.formats.weight.name()),
             Scaling::Loss(_) | Scaling::Blocks(_) => (StoreFormat::Fp16.name(), StoreFormat::Fp16.name()),
+        }
+    }
+
+    /// Returns the formats of gradients, activations and weights if the method has products in FP8.
+    #[getter]
+    fn fp8_products(&self) -> Option<(&'static str, &'static str, &'static str)> {
+        match self.sites.scaling() {
+            Scaling::Gradient(GradientScaling { products: Products::EightBits, formats, .. }) => {
+                Some((formats.gradient.name(), formats.activation.name(), formats.weight.name()))
+            }
+            Scaling::Gradient(GradientScaling { products: Products::Half, .. })
+            | Scaling::Loss(_)
+            | Scaling::Blocks(_) => None,
         }
     }
 

@@ -17,7 +17,8 @@ from torch import nn  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 import torch_models  # noqa: E402
-from gradscale.torch import GradScaler, GradientScaling, attach, ops  # noqa: E402
+from gradscale.torch import GradScaler, GradientScaling, attach, fp8, ops  # noqa: E402
+from gradscale.torch.store_formats import find  # noqa: E402
 from test_torch_modules import test_every_module as test_modules  # noqa: E402, F401
 from torch_models import NoReads, batches, cross_entropy, error, example, network, row  # noqa: E402
 
@@ -417,6 +418,49 @@ def test_no_step_waits_for_the_device(device):
                 torch.cuda.set_sync_debug_mode("default")
         gs.update()
     assert gs.steps == 4
+
+
+# Products in FP8
+
+@pytest.mark.parametrize("name", ["e5m2", "e4m3"])
+def test_products_in_fp8(name, device):
+    """Within the engine's bound beside f64, also for a sum of which tensor cores alone would keep 14 bits; integers exactly."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < fp8.LEAST_CAPABILITY:
+        with pytest.raises(RuntimeError, match="products=fp8 needs compute capability 8.9"):
+            attach(network("mlp").to(device), "gs:format=e4m3,products=fp8")
+        return
+    left, right = find(name), find("e4m3")
+    generator = torch.Generator().manual_seed(0)
+    for m, k, n in ((1, 1, 1), (5, 17, 3), (128, 256, 64), (64, 8192, 16)):
+        a, b = (torch.randn(shape, generator=generator) for shape in ((m, k), (k, n)))
+        a, b = (x.to(kind).half().to(device) for x, kind in zip((a, b), (fp8.TYPES[name], fp8.TYPES["e4m3"])))
+        found, wide = fp8._multiply(a, left, b, right).cpu().double(), [x.cpu().double() for x in (a, b)]
+        true, size = wide[0] @ wide[1], wide[0].abs() @ wide[1].abs()
+        assert ((found - true).abs() <= size / 60).all() and error([found], [true]) < 2.0**-8
+        a, b = (x.clamp(-2, 2).round() for x in (a, b))
+        assert torch.equal(fp8._multiply(a, left, b, right).cpu(), a.cpu().float() @ b.cpu().float())
+    ones = torch.ones(16, 8192, dtype=torch.float16, device=device) * 1.25
+    assert error([fp8._multiply(ones, left, ones.t(), right).cpu()], [torch.full((16, 16), 12800.0)]) < 0.01
+
+
+def test_a_network_trains_with_products_in_fp8(device):
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < fp8.LEAST_CAPABILITY:
+        pytest.skip("needs compute capability 8.9")
+    found = []
+    for products in ("", ",products=fp8"):
+        model = network("transformer").to(device)
+        gs = attach(model, f"gs:grad=e5m2,act=e4m3,weight=e4m3{products}")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        gs.guard(optimizer)
+        for x, y in batches("transformer", 10):
+            optimizer.zero_grad()
+            loss = cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            gs.update()
+        assert gs.skipped == 0
+        found.append(loss.item())
+    assert abs(found[0] - found[1]) < 0.05
 
 
 # Compiled

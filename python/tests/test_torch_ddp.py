@@ -105,7 +105,7 @@ def closures(rank, ranks, port, out):
     factors = {(4, 1): 2.0**30, (6, 0): 2.0**34, (8, 1): float("nan"), (8, 0): 2.0**40}
     for case in ("f32", "attached", "hook", "8 bits"):
         model = network("mlp")
-        gs = attach(model, "gs:grad=e5m2,act=e4m3,weight=e4m3" if case == "8 bits" else "gs") if case != "f32" else None
+        gs = attach(model, "gs:grad=e5m2,act=e4m3,weight=e4m3,products=fp8" if case == "8 bits" else "gs") if case != "f32" else None
         parallel = DistributedDataParallel(model)
         if case == "hook":
             parallel.register_comm_hook(ddp.ScaledFp16State(), ddp.scaled_fp16_hook)

@@ -308,8 +308,6 @@ def test_methods_are_refused_when_they_are_named(method):
         attach(network("mlp"), method)
     with pytest.raises(ValueError, match="gs:paper decides inside a step"):
         attach(network("mlp"), "gs:paper", deferred=True)
-    with pytest.raises(ValueError, match="products=fp8 is for the engine"):
-        attach(network("mlp"), "gs:format=e4m3,products=fp8")
 
 
 @pytest.mark.parametrize("method", ["dynamic", "fixed:1024", "gs:exact,gamma=1e-4,interval=3", "gs:paper", "gs:authors,interval=2"])

@@ -35,16 +35,16 @@ CONVERTS = frozenset("to _to_copy view.dtype".split())
 
 
 class _Memory:
-    """Halves and exponent that an activation and all views of it share. It refers to no tensor with a graph: a saved view of a
+    """Halves, exponent and format that an activation and all views of it share. It refers to no tensor with a graph: a saved view of a
     result would otherwise keep its own graph alive."""
 
-    __slots__ = ("data", "exponent", "writes")
+    __slots__ = ("data", "exponent", "format", "writes")
 
-    def __init__(self, data, exponent):
-        self.data, self.exponent, self.writes = data, exponent, 0
+    def __init__(self, data, exponent, format):
+        self.data, self.exponent, self.format, self.writes = data, exponent, format, 0
 
-    def write(self, data, exponent):
-        self.data, self.exponent = data, exponent
+    def write(self, data, exponent, format):
+        self.data, self.exponent, self.format = data, exponent, format
         self.writes += 1
 
 
@@ -56,14 +56,14 @@ class ScaledActivation(torch.Tensor):
     _views: tuple[Any, ...] = ()
 
     @staticmethod
-    def __new__(cls, data, exponent, scaling, memory=None, views=()):
+    def __new__(cls, data, exponent, format, scaling, memory=None, views=()):
         return torch.Tensor._make_wrapper_subclass(
             cls, data.shape, strides=data.stride(), dtype=HALF, device=data.device, requires_grad=False
         )
 
-    def __init__(self, data, exponent, scaling, memory=None, views=()):
+    def __init__(self, data, exponent, format, scaling, memory=None, views=()):
         self._data, self._scaling, self._views = data, scaling, views
-        self._memory = memory or _Memory(data, exponent)
+        self._memory = memory or _Memory(data, exponent, format)
         self._seen_writes = self._memory.writes
         torch._C._set_throw_on_mutable_data_ptr(self)
 
@@ -71,6 +71,11 @@ class ScaledActivation(torch.Tensor):
     def exponent(self):
         """Returns the exponent α: the values are the halves times 2^-α."""
         return self._memory.exponent
+
+    @property
+    def format(self):
+        """Returns the format to which the values were rounded."""
+        return self._memory.format
 
     def _seen_in(self, values):
         """Returns this view of other values of its memory."""
@@ -153,9 +158,9 @@ def move_values(function, operator, args, kwargs):
         if not isinstance(x, torch.Tensor) or x.dtype != HALF:
             return x
         if not operator.views:
-            return ScaledActivation(x, first.exponent, first._scaling)
+            return ScaledActivation(x, first.exponent, first.format, first._scaling)
         views = (*first._views, (function, args[1:], kwargs, part))
-        return ScaledActivation(x, first.exponent, first._scaling, first._memory, views)
+        return ScaledActivation(x, first.exponent, first.format, first._scaling, first._memory, views)
 
     if isinstance(out, (list, tuple)):
         return type(out)([wrapped(x, i) for i, x in enumerate(out)])
@@ -177,7 +182,7 @@ def convert(function, args, kwargs):
     dtypes = [y for y in (*args[1:], *kwargs.values()) if isinstance(y, torch.dtype)]
     if any(dtype != HALF for dtype in dtypes) or any(isinstance(y, torch.Tensor) and y.dtype != HALF for y in args[1:]):
         return function(x.to_float32(), *args[1:], **kwargs)
-    return ScaledActivation(function(to_halves(x), *args[1:], **kwargs), x.exponent, x._scaling)
+    return ScaledActivation(function(to_halves(x), *args[1:], **kwargs), x.exponent, x.format, x._scaling)
 
 
 def run_on_true_values(function, args, kwargs):
@@ -221,12 +226,12 @@ def run_write(function, operator, args, kwargs, store):
     first = targets[0]
     if len(targets) == 1 and first is args[0] and not first._views and is_exact(operator, args):
         function(first.halves(), *args[1:], **kwargs)
-        first._memory.write(first._data, first.exponent)
+        first._memory.write(first._data, first.exponent, first.format)
         return first
     changed, copies = {}, {}
     for x in targets:
         if id(x._memory) not in changed:
-            whole = ScaledActivation(x._memory.data, x.exponent, x._scaling, x._memory)
+            whole = ScaledActivation(x._memory.data, x.exponent, x.format, x._scaling, x._memory)
             changed[id(x._memory)] = whole, whole.to_float32()
         copies[id(x)] = x, x._seen_in(changed[id(x._memory)][1])
 
@@ -235,6 +240,6 @@ def run_write(function, operator, args, kwargs, store):
 
     out = function(*tree_map(plain, args), **tree_map(plain, kwargs))
     for whole, values in changed.values():
-        whole._memory.write(*store(operator, whole, values))
+        whole._memory.write(*store(operator, whole, values), whole._scaling._activation_format)
     by_copy = {id(copy): x for x, copy in copies.values()}
     return tree_map(lambda y: by_copy.get(id(y), y), out)

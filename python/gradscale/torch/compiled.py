@@ -102,6 +102,8 @@ class Trace:
 
     _epoch = 0
     _uses_operands = False
+    #: The methods with products in FP8 store activations or weights in 8 bits, which does not compile.
+    _multiplies_fp8 = False
 
     def __init__(self, number):
         self.number = number

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import forward_mode
+from . import forward_mode, fp8
 from .store_formats import FP16, find, rounded
 from .stores import AMAX, EXPONENT
 
@@ -67,6 +67,12 @@ class ForwardExponents:
         #: Formats of activations, and of the half copies of weights.
         self._activation_format, self._weight_format = (find(name) for name in sites.forward_formats)
         self._stores_forward_in_half: bool = (self._activation_format, self._weight_format) == (FP16, FP16)
+        formats = sites.fp8_products
+        if formats is not None:
+            fp8.check_formats(sites.method, formats)
+        #: True if matrix products of two operands in 8 bits are computed in FP8, and the format of gradients there.
+        self._multiplies_fp8: bool = formats is not None
+        self._gradient_format = FP16 if formats is None else find(formats[0])
 
     def _forward_mode(self, model):
         """Returns the context of a forward pass whose activations have exponents; None for a plain one."""

@@ -5,7 +5,7 @@ Until an activation overflows, a model runs under plain autocast, and nothing he
 once, at a site with an exponent.
 
     exact operators        views, ReLU, negation, selection: halves and exponent pass on
-    matrix products        a GPU multiplies the halves; the exponents of the operands are added
+    matrix products        a GPU multiplies the halves; the exponents of the operands are added; in FP8 if the method says so
     attention              computed from its products and softmax, in f32
     all others             read true values in f32
 """
@@ -21,13 +21,13 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves, tree_map
 
-from . import activations, gpu, graph, rules, scaled
+from . import activations, fp8, gpu, graph, rules, scaled
 from .store_formats import FP16
 
 HALF = torch.float16
 
-#: Matrix products whose operands a GPU multiplies as halves.
-_MATRIX_PRODUCTS = frozenset("mm bmm".split())
+#: Matrix products whose operands are multiplied as they are stored, where that is possible.
+_MATRIX_PRODUCTS = frozenset("mm bmm addmm".split())
 #: Operators whose results, in the sites' names, are the layer's own.
 _LAYERS_OWN = frozenset("mm addmm bmm baddbmm convolution linear".split())
 
@@ -126,10 +126,8 @@ class ForwardMode(TorchDispatchMode):
         start, out = 0, None
         if operator.name in ("_softmax", "_log_softmax"):
             args = (*args[:2], False)
-        if operator.name in _MATRIX_PRODUCTS and args[0].device.type in gpu.DEVICE_TYPES:
-            out = gpu.multiply_halves(function, *map(activations.to_halves, args))
-            if out is not None:
-                start = sum(x.exponent for x in args if activations.is_activation(x))
+        if operator.name in _MATRIX_PRODUCTS:
+            start, out = self._multiplied(function, operator, args, kwargs)
         if out is None:
             narrow = {HALF: torch.float32}
 
@@ -154,6 +152,22 @@ class ForwardMode(TorchDispatchMode):
 
         return tree_map(stored, out)
 
+    def _multiplied(self, function, operator, args, kwargs):
+        """Returns the exponent and the f32 values of a matrix product of stored operands; 0 and None if the general way has
+        to compute it."""
+        scaling = self._scaling
+        if scaling._multiplies_fp8 and function in fp8.OPERATORS and not kwargs:
+            *bias, left, right = args
+            out = fp8.multiply(left, right)
+            if out is not None:
+                exponent = left.exponent + right.exponent
+                return (0, scaling._stores.scaled(out, exponent, 0) + activations.widen(*bias)) if bias else (exponent, out)
+        if operator.name != "addmm" and args[0].device.type in gpu.DEVICE_TYPES:
+            out = gpu.multiply_halves(function, *map(activations.to_halves, args))
+            if out is not None:
+                return sum(x.exponent for x in args if activations.is_activation(x)), out
+        return 0, None
+
     def _store(self, op, x, start):
         """Rounds f32 values at the site of the operator that computed them."""
         if x.dtype != torch.float32 or x.layout != torch.strided:
@@ -166,7 +180,9 @@ class ForwardMode(TorchDispatchMode):
         # By name, because several operators may have that of their layer.
         count = counts[base] = counts.get(base, -1) + 1
         name = f"{base}/forward" + (f"[{count}]" if count else "")
-        return activations.ScaledActivation(*self._scaling._store_forward(name, x, start, self._training), self._scaling)
+        scaling = self._scaling
+        stored = scaling._store_forward(name, x, start, self._training)
+        return activations.ScaledActivation(*stored, scaling._activation_format, scaling)
 
     def _converted(self, function, args, kwargs):
         """Changes the type, device or layout of a tensor."""
@@ -184,7 +200,7 @@ class ForwardMode(TorchDispatchMode):
         if scaling._weight_format is FP16 or x.dim() < 2 or x.dtype != torch.float32:
             return function(*args, **kwargs)
         stored = scaling._store_forward(f"{scaling._label(x)}/forward", function(x, **wide), 0, self._training, kind="weight")
-        return activations.ScaledActivation(*stored, scaling)
+        return activations.ScaledActivation(*stored, scaling._weight_format, scaling)
 
     def _write(self, function, operator, args, kwargs):
         """Calls an operator that writes: results in activations are stored again, other tensors get true values."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import torch
 
-from . import activations, fused, gpu, graph, operands, scaled
+from . import activations, fp8, fused, gpu, graph, operands, scaled
 
 HALF = torch.float16
 #: Types that are converted to f32 here.
@@ -39,7 +39,7 @@ LINEAR = frozenset(
     " new_zeros zeros_like new_empty empty_like new_empty_strided pixel_shuffle pixel_unshuffle convolution"
     " _sparse_mm _fft_c2c _fft_r2c _fft_c2r _thnn_fused_lstm_cell_backward_impl".split()
 )
-#: Products of two matrices, which a GPU computes from halves.
+#: Products of two matrices, which a GPU computes from halves, or in FP8 if the method says so.
 _PRODUCTS = frozenset("mm bmm".split())
 #: Sums that are written in place, into gradients. Others that write do so by a copy: see `_write`.
 INTO = frozenset("add_ sub_ index_add_ index_put_ _index_put_impl_ scatter_add_ scatter_ copy_ masked_scatter_".split())
@@ -157,8 +157,10 @@ def dispatch(function, args, kwargs):
         if operator.views:
             _views(out, first, function, args, kwargs)
         return out
-    if name in _PRODUCTS and first.device.type in gpu.DEVICE_TYPES and len(gradients) == 1:
-        out = gpu.multiply(function, args)
+    if name in _PRODUCTS and len(gradients) == 1:
+        out = fp8.multiply(*args) if scaling._multiplies_fp8 and function in fp8.OPERATORS else None
+        if out is None and first.device.type in gpu.DEVICE_TYPES:
+            out = gpu.multiply(function, args)
         if out is not None:
             origin = operands.operands_of(name, args, gradients) if scaling._uses_operands else None
             exponent = first.exponent

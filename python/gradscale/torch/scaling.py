@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .. import _gradscale
-from . import compiled, fused, graph, ranks
+from . import compiled, fp8, fused, graph, ranks
 from .forward_exponents import ForwardExponents, method_with
 from .operands import Cast, Parts
 from .scaled import Enter, ScaledTensor
@@ -63,9 +63,9 @@ def _was_unscaled(key):
 class GradientScaling(Steps, ForwardExponents):
     """Scales of all gradients of a training, decided by the rules of gradscale.
 
-    `method` is a method's text: ``"gs"``, or for example ``"gs:exact,gamma=1e-4"``. With `deferred`, rows are read a step
-    after they were made, so that the host never waits for the device: the default on all devices but the CPU.
-    After `max_consecutive_skips` steps in a row that were skipped, training stops with an error; 0 never stops.
+    `method` is a method's text: ``"gs"``, or for example ``"gs:exact,gamma=1e-4"``. Formats of 8 bits and products in FP8
+    are part of it: ``"gs:grad=e5m2,act=e4m3,weight=e4m3,products=fp8"``. With `deferred`, rows are read a step after they
+    were made, so that the host never waits for the device: the default on all devices but the CPU. After `max_consecutive_skips` steps in a row that were skipped, training stops with an error; 0 never stops.
 
     `forward`: what happens to activations of an attached model. ``"repeat"``, the default of ``"gs"``, gives them exponents
     after the first overflow of one; ``"on"`` from the beginning, so that small ones are scaled too; ``"off"`` never.
@@ -459,6 +459,10 @@ class GradientScaling(Steps, ForwardExponents):
             raise ValueError(f"{dtype} has no scaled gradients: only torch.float16 needs them; use torch.autocast alone")
         if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
             raise TypeError("a TorchScript model hides its operators: attach the original model")
+        if self._multiplies_fp8:
+            # A model that moves later is checked at its first product.
+            for device in {p.device for p in model.parameters() if p.device.type != "meta"}:
+                fp8.check_device(device)
         recurrent = False
         for module in model.modules():
             if isinstance(module, torch.nn.RNNBase):
