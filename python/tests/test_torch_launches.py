@@ -61,6 +61,20 @@ def test_launches_of_a_backward_pass():
     assert launches.counts == expected
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_multiply_halves_if_activations_have_exponents(bias):
+    torch.manual_seed(0)
+    model, x = nn.Linear(8, 4, bias=bias), torch.randn(16, 8) * 2.0**-20
+    gs = attach(model, "gs:forward=on", deferred=True)
+    with torch.no_grad():
+        expected = model(x)
+        with on_kernels(KernelStandIns()), Launches() as launches:
+            out = model(x)
+    assert launches.counts["mm"] == 1 and launches.counts["addmm"] == 0
+    assert torch.equal(out, expected)
+    gs.detach()
+
+
 def test_convolutions_use_tf32_and_restore_it():
     """Only with operands that are halves, whatever the user has set."""
     get = getattr(torch._C, "_get_fp32_precision_getter", None)

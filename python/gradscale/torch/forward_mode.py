@@ -27,7 +27,7 @@ from .store_formats import FP16
 HALF = torch.float16
 
 #: Matrix products whose operands are multiplied as they are stored, where that is possible.
-_MATRIX_PRODUCTS = frozenset("mm bmm addmm".split())
+_MATRIX_PRODUCTS = frozenset({torch.ops.aten.mm.default, torch.ops.aten.bmm.default, torch.ops.aten.addmm.default})
 #: Operators whose results, in the sites' names, are the layer's own.
 _LAYERS_OWN = frozenset("mm addmm bmm baddbmm convolution linear".split())
 
@@ -123,11 +123,9 @@ class ForwardMode(TorchDispatchMode):
 
     def _computed(self, function, operator, args, kwargs, types):
         """Computes in f32, and stores each result that is half under plain autocast."""
-        start, out = 0, None
         if operator.name in ("_softmax", "_log_softmax"):
             args = (*args[:2], False)
-        if operator.name in _MATRIX_PRODUCTS:
-            start, out = self._multiplied(function, operator, args, kwargs)
+        start, out = self._multiplied(function, args, kwargs)
         if out is None:
             narrow = {HALF: torch.float32}
 
@@ -152,21 +150,20 @@ class ForwardMode(TorchDispatchMode):
 
         return tree_map(stored, out)
 
-    def _multiplied(self, function, operator, args, kwargs):
+    def _multiplied(self, function, args, kwargs):
         """Returns the exponent and the f32 values of a matrix product of stored operands; 0 and None if the general way has
         to compute it."""
-        scaling = self._scaling
-        if scaling._multiplies_fp8 and function in fp8.OPERATORS and not kwargs:
-            *bias, left, right = args
-            out = fp8.multiply(left, right)
-            if out is not None:
-                exponent = left.exponent + right.exponent
-                return (0, scaling._stores.scaled(out, exponent, 0) + activations.widen(*bias)) if bias else (exponent, out)
-        if operator.name != "addmm" and args[0].device.type in gpu.DEVICE_TYPES:
-            out = gpu.multiply_halves(function, *map(activations.to_halves, args))
-            if out is not None:
-                return sum(x.exponent for x in args if activations.is_activation(x)), out
-        return 0, None
+        if function not in _MATRIX_PRODUCTS or kwargs:
+            return 0, None
+        *bias, left, right = args
+        out = fp8.multiply(left, right) if self._scaling._multiplies_fp8 and function in fp8.OPERATORS else None
+        if out is None and left.device.type in gpu.DEVICE_TYPES:
+            multiply = torch.ops.aten.mm.default if bias else function
+            out = gpu.multiply_halves(multiply, activations.to_halves(left), activations.to_halves(right))
+        if out is None:
+            return 0, None
+        exponent = sum(x.exponent for x in (left, right) if activations.is_activation(x))
+        return (0, scaled.shift(self._scaling, out, exponent, 0) + activations.widen(*bias)) if bias else (exponent, out)
 
     def _store(self, op, x, start):
         """Rounds f32 values at the site of the operator that computed them."""
