@@ -25,9 +25,14 @@ RULES = {
         dict(lr=0.0625, alpha=0.75, eps=2**-10, centered=True, momentum=0.5),
     ),
     "Adafactor": (torch.optim.Adafactor, dict(lr=0.25, eps=(2**-20, 2**-10), weight_decay=0.125)),
+    # Both eps act, the first one as a square for some mean squares; a rate that 1/sqrt(t) limits, which decay does not heed.
+    "Adafactor eps": (torch.optim.Adafactor, dict(lr=0.4375, eps=(2**-4, 4.0), weight_decay=0.125)),
     "Adagrad": (torch.optim.Adagrad, dict(lr=0.125, eps=2**-20)),
     "Adagrad initial": (torch.optim.Adagrad, dict(lr=0.125, eps=2**-20, initial_accumulator_value=0.5, weight_decay=0.25)),
 }
+
+# Factor of the gradients of cases with eps.
+SMALL = 2**-4
 
 
 def rules():
@@ -42,7 +47,7 @@ def rules():
         weight = torch.nn.Parameter(first.clone())
         optimizer, after = rule([weight], **settings), []
         for gradient in gradients:
-            weight.grad = gradient.clone()
+            weight.grad = gradient * (SMALL if name.endswith(" eps") else 1.0)
             optimizer.step()
             after.append(weight.detach().clone())
         write(name, "weight", torch.stack(after))
@@ -61,11 +66,13 @@ def factored():
     for name, settings in {
         "Adafactor matrix": dict(lr=0.4375),
         "Adafactor matrix decay": dict(lr=0.0625, beta2_decay=-0.5, d=1.25, weight_decay=0.25),
+        # The mean of the rows' mean squares is below the first eps, and above its square.
+        "Adafactor matrix eps": dict(lr=0.4375, eps=(2**-4, 4.0), weight_decay=0.125),
     }.items():
         weight = torch.nn.Parameter(first.clone())
-        optimizer, after = torch.optim.Adafactor([weight], eps=(2**-20, 2**-10), **settings), []
+        optimizer, after = torch.optim.Adafactor([weight], **{"eps": (2**-20, 2**-10), **settings}), []
         for gradient in gradients:
-            weight.grad = gradient.clone()
+            weight.grad = gradient * (SMALL if name.endswith(" eps") else 1.0)
             optimizer.step()
             after.append(weight.detach().clone())
         write(name, "weight", torch.stack(after))

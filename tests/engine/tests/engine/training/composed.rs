@@ -24,12 +24,13 @@ fn as_pytorch() {
     let rms = RmsProp { alpha: 0.75, eps: 2f32.powi(-10), ..RmsProp::new(0.0625) };
     let adagrad = Adagrad { eps: 2f32.powi(-20), ..Adagrad::new(0.125) };
     let adafactor = Adafactor { weight_decay: 0.125, ..ADAFACTOR };
-    let all: [(&str, Optimizer); 7] = [
+    let all: [(&str, Optimizer); 8] = [
         ("RMSprop", rms.into()),
         ("RMSprop momentum", RmsProp { momentum: 0.5, weight_decay: 0.125, ..rms }.into()),
         ("RMSprop centered", RmsProp { centered: true, ..rms }.into()),
         ("RMSprop centered momentum", RmsProp { centered: true, momentum: 0.5, ..rms }.into()),
         ("Adafactor", Adafactor { lr: 0.25, ..adafactor }.into()),
+        ("Adafactor eps", Adafactor { eps: EPS, ..adafactor }.into()),
         ("Adagrad", adagrad.into()),
         ("Adagrad initial", Adagrad { initial_sum: 0.5, weight_decay: 0.25, ..adagrad }.into()),
     ];
@@ -41,7 +42,8 @@ fn as_pytorch() {
     for (name, optimizer) in all {
         let mut rig = Rig::new(optimizer, &first);
         for (gradient, right) in gradients.chunks(first.len()).zip(values(name, "weight").chunks(first.len())) {
-            assert_eq!(rig.step(gradient, gradient).skipped, None);
+            let gradient = scaled(gradient, name);
+            assert_eq!(rig.step(&gradient, &gradient).skipped, None);
             let right: Vec<f64> = right.iter().map(|&w| f64::from(w)).collect();
             // Six steps of about ten roundings each, and the table's own.
             close(&rig.read("a.w"), &right, 60.0 * 2f64.powi(-24));
@@ -52,6 +54,17 @@ fn as_pytorch() {
 
 const ADAFACTOR: Adafactor =
     Adafactor { lr: 0.4375, beta2_decay: -0.8, eps: [9.536_743e-7, 9.765_625e-4], clip: 1.0, weight_decay: 0.0 };
+
+/// Numbers that both act on gradients times [`SMALL`] and weights of about 1.
+const EPS: [f32; 2] = [0.0625, 4.0];
+/// Factor of the gradients of cases with eps.
+const SMALL: f32 = 0.0625;
+
+/// Returns the gradient of a step in a case of the table.
+fn scaled(gradient: &[f32], case: &str) -> Vec<f32> {
+    let factor = if case.ends_with(" eps") { SMALL } else { 1.0 };
+    gradient.iter().map(|g| g * factor).collect()
+}
 
 /// A matrix `[3, 4]` in training, with gradients that the batch determines.
 struct Matrix {
@@ -85,7 +98,9 @@ impl Matrix {
 fn factored_states() {
     let (first, gradients) = (values("given matrix", "weight"), values("given matrix", "gradients"));
     let decay = Adafactor { lr: 0.0625, beta2_decay: -0.5, clip: 1.25, weight_decay: 0.25, ..ADAFACTOR };
-    for (name, rule) in [("Adafactor matrix", ADAFACTOR), ("Adafactor matrix decay", decay)] {
+    let eps = Adafactor { eps: EPS, weight_decay: 0.125, ..ADAFACTOR };
+    let all = [("Adafactor matrix", ADAFACTOR), ("Adafactor matrix decay", decay), ("Adafactor matrix eps", eps)];
+    for (name, rule) in all {
         let mut matrix = Matrix::new(rule);
         matrix.trainer.set_parameter("a.w", &first).expect("a parameter");
         let mut middle = Vec::new();
@@ -94,7 +109,7 @@ fn factored_states() {
                 middle = matrix.saved();
                 assert!(matrix.step(&[f32::NAN; 12]).skipped.is_some());
             }
-            assert_eq!(matrix.step(gradient).skipped, None);
+            assert_eq!(matrix.step(&scaled(gradient, name)).skipped, None);
             let right: Vec<f64> = right.iter().map(|&w| f64::from(w)).collect();
             // Six steps of about twenty roundings each, and the table's own.
             close(&matrix.trainer.parameter("a.w").expect("a parameter").data, &right, 120.0 * 2f64.powi(-24));
@@ -105,7 +120,7 @@ fn factored_states() {
         let mut resumed = Matrix::new(rule);
         resumed.trainer.load(&middle).expect("a checkpoint");
         assert!(resumed.step(&[f32::NAN; 12]).skipped.is_some());
-        gradients.chunks(12).skip(3).for_each(|gradient| drop(resumed.step(gradient)));
+        gradients.chunks(12).skip(3).for_each(|gradient| drop(resumed.step(&scaled(gradient, name))));
         assert!(resumed.saved() == matrix.saved(), "{name}");
     }
 }
