@@ -2,9 +2,9 @@
 
 use super::{Data, Training, batches};
 use gradscale::{
-    CheckpointError, Cpu, Error, EvaluationWeights, Method, Tensor, TrainerOptions,
+    CheckpointError, Cpu, Error, EvaluationWeights, Input, Method, Parameters, Tensor, Trainer, TrainerOptions,
     gradscale_core::amp::{AmpPolicy, Level},
-    nn::Module,
+    nn::{Linear, Module},
     optim::{Adam, Lion, Optimizer, Sgd},
 };
 use std::collections::BTreeMap;
@@ -65,6 +65,29 @@ fn averages_follow_the_weights() {
             assert!(right.iter().zip(found).all(close), "{name}");
         }
     }
+}
+
+/// A loss of some weights leaves the averages of all others as they are, however far these are from their weights.
+#[test]
+fn averages_of_other_weights_stay() {
+    let mut parameters = Parameters::seeded(7);
+    let [a, b] = ["a", "b"].map(|name| Linear::new(&mut parameters.at(name), 2, 1));
+    let method = "gs".parse::<Method>().expect("a method");
+    let trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.5), method).expect("a trainer");
+    let mut trainer = trainer.with_options(TrainerOptions::new().with_weight_average(AVERAGE_SHARE_KEPT));
+    let batch = || [Input::f32([1, 2], &[1.0, 2.0])];
+    let both = trainer.backward(batch(), |[x]| (a.forward(x) + b.forward(x)).sum()).expect("it fits");
+    assert!(trainer.step(both).expect("a step").skipped.is_none());
+    let read = |trainer: &Trainer<Cpu>, weights: EvaluationWeights| {
+        ["a.weight", "b.weight"].map(|name| weights.read(trainer, name).expect("a weight").data)
+    };
+    let before = read(&trainer, EvaluationWeights::Average);
+    let one = trainer.backward(batch(), |[x]| a.forward(x).sum()).expect("it fits");
+    assert!(trainer.step(one).expect("a step").skipped.is_none());
+    let after = read(&trainer, EvaluationWeights::Average);
+    assert_ne!(before[0], after[0]);
+    assert_eq!(before[1], after[1]);
+    assert_ne!(after[1], read(&trainer, EvaluationWeights::Trained)[1]);
 }
 
 /// Evaluation with the averages has the bits of a network that has them as its weights.
