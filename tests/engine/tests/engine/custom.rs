@@ -49,6 +49,21 @@ impl CustomOperator for Product {
     }
 }
 
+/// Half of x, with a gradient that is a value of the forward pass as it is: x, or the result.
+struct Values {
+    of_output: bool,
+}
+
+impl CustomOperator for Values {
+    fn forward<'t>(&self, inputs: &[Var<'t>]) -> Var<'t> {
+        inputs[0].scale(0.5)
+    }
+
+    fn backward<'t>(&self, of: CustomGradient<'t>) -> Vec<Var<'t>> {
+        vec![if self.of_output { of.output } else { of.inputs[0] }]
+    }
+}
+
 /// Results and gradients of a function of two parameters, and the names of the sites; the loss is divided by 2^`small`.
 struct Found {
     y: Vec<f32>,
@@ -98,6 +113,32 @@ fn as_the_built_in_one() {
         let wide = |x: &[Vec<f32>]| x.iter().map(|x| x.iter().map(|&x| f64::from(x)).collect()).collect::<Vec<_>>();
         assert!(distance(&hand.gradients, &wide(&built.gradients)) < bound, "{method:?}");
         assert!(distance(&[hand.y], &wide(&[built.y])) < bound, "{method:?}");
+    }
+}
+
+/// What comes after an operator reads its result, in training as in evaluation.
+#[test]
+fn results_are_read_in_training() {
+    for method in methods() {
+        let hand = run(&method, 0, |[a, b]| a.tape().custom("hand", &HandSilu, &[a]).square() + b);
+        let built = run(&method, 0, |[a, b]| a.silu().square() + b);
+        let bound = if method == Method::fp32() { 4.0 * 2f64.powi(-24) } else { 4.0 * 2f64.powi(-11) };
+        let right: Vec<Vec<f64>> = built.gradients.iter().map(|x| x.iter().map(|&x| f64::from(x)).collect()).collect();
+        assert!(distance(&hand.gradients, &right) < bound, "{method:?}");
+    }
+}
+
+/// A gradient may be a value of the forward pass, whose exponent is removed like that of any other.
+#[test]
+fn gradients_that_are_activations() {
+    for method in methods() {
+        for (of_output, factor) in [(false, 1.0), (true, 0.5)] {
+            let found = run(&method, 0, |[a, b]| a.tape().custom("values", &Values { of_output }, &[a]) + b);
+            for (gradient, x) in found.gradients[0].iter().zip(values(1, 24)) {
+                let right = factor * 4.0 * x;
+                assert!((gradient - right).abs() <= 2f32.powi(-9) * right.abs(), "{method:?} {gradient} {right}");
+            }
+        }
     }
 }
 
