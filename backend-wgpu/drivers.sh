@@ -91,6 +91,7 @@ instructions() {
         if RADV_FORCE_FAMILY=$family "$library" --exact kernel::instructions::a_null_device_is_there >/dev/null 2>&1; then
             RADV_FORCE_FAMILY=$family timed "instructions on RADV's null device" "$library" --nocapture --exact \
                 kernel::instructions::products_stay_within_their_budget_of_instructions \
+                kernel::instructions::cooperative_products_stay_within_their_budget_of_instructions \
                 kernel::instructions::elementwise_loops_stay_within_their_budget_of_instructions
             return
         fi

@@ -100,8 +100,8 @@ impl Adapter {
     pub(crate) async fn open(&self, cooperative: bool) -> Result<(wgpu::Device, wgpu::Queue), Error> {
         let timestamps = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let (coop, experimental) = if cooperative {
-            // SAFETY: only one kernel, coop.wgsl, uses features that wgpu does not check yet, and it is tested on the
-            // device before it is used.
+            // SAFETY: only the kernels with coop.wgsl use features that wgpu does not check yet, and all their pipelines
+            // are tested on the device before they are used.
             (Coop::features(), unsafe { wgpu::ExperimentalFeatures::enabled() })
         } else {
             (wgpu::Features::empty(), wgpu::ExperimentalFeatures::disabled())

@@ -3,6 +3,7 @@
 use crate::{
     Error, Memory, Recording, Table, Wgpu,
     engine::{EnginePreference, EngineReason},
+    operators::product::Product,
 };
 use core::{ops::Range, time::Duration};
 use gradscale_core::{
@@ -112,8 +113,10 @@ impl Backend for Wgpu {
             Launch::Sum { len, terms, y } => self.run_sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.run_reduce(&p, x, &y),
             Launch::Copy { p, x, y } => self.run_copy(&p, x, &y),
-            Launch::Gemm { p, a, b, bias, y } => self.run_gemm(&p, a, b, bias, &y),
-            Launch::Conv { p, pass, a, b, bias, y } => self.run_conv(&p, pass, a, b, bias, &y),
+            Launch::Gemm { p, a, b, bias, y } => self.run_product(&Product::from_matrices(&p, [a, b], bias), &y),
+            Launch::Conv { p, pass, a, b, bias, y } => {
+                self.run_product(&Product::from_convolution(&p, pass, [a, b], bias), &y)
+            }
             Launch::Pool { p, x, indices, y } => self.run_pool(&p, x, indices.as_deref(), &y),
             Launch::Unpool { p, way, x, indices, y } => self.run_unpool(&p, way, x, indices, &y),
             Launch::RoiAlign { p, way, x, boxes, y } => self.run_roi_align(&p, way, x, boxes, &y),

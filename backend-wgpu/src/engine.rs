@@ -9,9 +9,10 @@ pub(crate) const VARIABLE: &str = "GRADSCALE_WGPU_PRODUCTS";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProductEngine {
     /// Tiles in workgroup memory, one multiply-add at a time (`tile.wgsl`). Every device has it, and it computes all
-    /// convolutions.
+    /// products that the other engine cannot.
     Simt,
-    /// Cooperative matrices (`coop.wgsl`), for matrices of halves whose sizes are multiples of four.
+    /// Cooperative matrices (`coop.wgsl`), for matrices of halves whose sizes are multiples of four, and convolutions of
+    /// halves whose channels are multiples of 8 (the ones that are summed: of 16).
     Cooperative {
         /// Number of rows, columns and depth of one cooperative matrix: 8 or 16.
         side: u32,
@@ -181,7 +182,7 @@ impl fmt::Display for EngineReason {
 pub struct ProductLaunches {
     /// Number of matrix products and convolutions computed by [`ProductEngine::Simt`].
     pub simt: u64,
-    /// Number of matrix products computed by [`ProductEngine::Cooperative`].
+    /// Number of matrix products and convolutions computed by [`ProductEngine::Cooperative`].
     pub cooperative: u64,
 }
 

@@ -56,8 +56,12 @@ pub(crate) const STORE: &str = include_str!("kernels/store.wgsl");
 pub(crate) const ELEMENTWISE: &str = include_str!("kernels/elementwise.wgsl");
 pub(crate) const SHARED: &str = include_str!("kernels/shared.wgsl");
 pub(crate) const OUTPUT: &str = include_str!("kernels/output.wgsl");
+pub(crate) const STORE_ROW: &str = include_str!("kernels/store_row.wgsl");
 pub(crate) const TILE: &str = include_str!("kernels/tile.wgsl");
+pub(crate) const CONV_INDICES: &str = include_str!("kernels/conv_indices.wgsl");
 pub(crate) const COOP: &str = include_str!("kernels/coop.wgsl");
+pub(crate) const COOP_GEMM: &str = include_str!("kernels/coop_gemm.wgsl");
+pub(crate) const COOP_CONV: &str = include_str!("kernels/coop_conv.wgsl");
 pub(crate) const WINDOWS: &str = include_str!("kernels/windows.wgsl");
 pub(crate) const MATH: &str = include_str!("kernels/math.wgsl");
 pub(crate) const FUNCTION: &str = include_str!("kernels/function.wgsl");
@@ -91,11 +95,21 @@ const OPERAND: &str = include_str!("kernels/operand.wgsl");
 /// Binding of the first operand. Those before are parameters, control, rows, y, partials.
 pub(crate) const FIRST_OPERAND: u32 = 5;
 
+/// Name of the file with a kernel's own text: the kernel's name, unless two kernels share a file.
+macro_rules! file_name {
+    ($name:literal) => {
+        $name
+    };
+    ($name:literal $file:literal) => {
+        $file
+    };
+}
+
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $id:ident = $name:literal [$($include:expr),*] ($($operand:literal $(= $dtype:literal)?),*) $($other:ident)*;)*) => {
+    ($($(#[$doc:meta])* $id:ident = $name:literal $(from $file:literal)? [$($include:expr),*] ($($operand:literal $(= $dtype:literal)?),*) $($other:ident)*;)*) => {
         $($(#[$doc])* pub(crate) static $id: Kernel = Kernel {
             name: $name,
-            source: include_str!(concat!("kernels/", $name, ".wgsl")),
+            source: include_str!(concat!("kernels/", file_name!($name $($file)?), ".wgsl")),
             includes: &[$($include),*],
             operands: &[$(Operand { name: $operand, dtype: parameter(&[$($dtype)?]) }),*],
             others: &[$(tensor::$other),*],
@@ -116,10 +130,12 @@ kernels! {
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, FUNCTION] ("x") Y;
     ROUND_BLOCKS = "round_blocks" [HALF, SCALE, LOGARITHM, STORE] ("x") WORD_Y;
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;
-    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
-    COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
-    COOP_16 = "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, COOP] ("bias" = "p.output.bias") SHARED_Y;
-    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
+    GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
+    COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, COOP, COOP_GEMM] ("bias" = "p.output.bias") SHARED_Y;
+    COOP_16 = "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, COOP, COOP_GEMM] ("bias" = "p.output.bias") SHARED_Y;
+    COOP_CONV_8 = "coop_conv_8" from "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, COOP, CONV_INDICES, COOP_CONV] ("bias" = "p.output.bias") SHARED_Y;
+    COOP_CONV_16 = "coop_conv_16" from "coop_16" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, COOP, CONV_INDICES, COOP_CONV] ("bias" = "p.output.bias") SHARED_Y;
+    CONV = "conv" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, TILE, CONV_INDICES] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
     SPLIT_K_REDUCE = "split_k_reduce" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT] ("bias" = "p.output.bias") SHARED_Y;
     POOL = "pool" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, WINDOWS] ("x") Y OFFSETS;
     UNPOOL = "unpool" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, WINDOWS] ("x", "offset") Y;

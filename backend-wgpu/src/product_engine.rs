@@ -2,9 +2,12 @@
 
 use crate::engine::{EnginePreference, EngineReason, NotOffered, ProductEngine};
 use core::ops::RangeInclusive;
+use gradscale_core::ops::GemmShape;
 
 /// Bytes of workgroup memory that coop.wgsl needs at most.
-pub(crate) const WORKGROUP_MEMORY_BYTES: u32 = 28 << 10;
+pub(crate) const WORKGROUP_MEMORY_BYTES: u32 = 30 << 10;
+/// Depth of a step of coop.wgsl.
+pub(crate) const K_TILE: u32 = 16;
 /// Subgroup size of every Apple GPU, whatever wgpu reports.
 const METAL_SUBGROUP: u32 = 32;
 
@@ -15,7 +18,7 @@ pub(crate) struct Coop {
     pub side: u32,
     /// Number of invocations of each subgroup.
     pub size: u32,
-    /// Number of subgroups in a workgroup, along rows and columns of the result.
+    /// Number of subgroups in a workgroup, along rows and columns of the result, for large products.
     pub subgroups: [u32; 2],
 }
 
@@ -81,9 +84,25 @@ impl Coop {
         ProductEngine::Cooperative { side: self.side, subgroup: self.size }
     }
 
-    /// Returns the rows and columns of results that a workgroup computes.
-    pub const fn tile(self) -> [u32; 2] {
-        [self.subgroups[0] * 4 * self.side, self.subgroups[1] * 2 * self.side]
+    /// Returns the number of subgroups along rows and columns for a shape: the arrangement whose tiles cover the fewest
+    /// results that are not there. With 64 channels, half of a tile of 128×128 would be empty, and none of 256×64 is. The
+    /// order of sums is that of a block, so it does not depend on the arrangement.
+    pub fn arrange_subgroups(self, GemmShape { m, n, .. }: GemmShape) -> [u32; 2] {
+        let [rows, columns] = self.subgroups;
+        let covered = |subgroups: &[u32; 2]| {
+            let [rows, columns] = self.tile_sides(*subgroups).map(u64::from);
+            u64::from(m).next_multiple_of(rows) * u64::from(n).next_multiple_of(columns)
+        };
+        let all = [[rows, columns], [2 * rows, columns / 2], [rows / 2, 2 * columns]];
+        all.into_iter()
+            .filter(|subgroups| subgroups[0] * subgroups[1] == rows * columns)
+            .min_by_key(covered)
+            .unwrap_or(self.subgroups)
+    }
+
+    /// Returns the rows and columns of results that a workgroup computes with an arrangement of its subgroups.
+    pub const fn tile_sides(self, [rows, columns]: [u32; 2]) -> [u32; 2] {
+        [rows * 4 * self.side, columns * 2 * self.side]
     }
 }
 
@@ -155,6 +174,9 @@ pub(crate) enum PlantedFault {
     /// Error of the layout of operand a: rows and columns are exchanged.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests plant it"))]
     Layout,
+    /// Error of the padding of convolutions: windows begin one row earlier.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests plant it"))]
+    Padding,
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@
 //!    for every GPU, and Apple's are 32.
 //! 2. *Size.* The kernel compares the size it runs with, and fills its tile with NaN if it is another one.
 //! 3. *Self-test.* Small integers, whose sums f32 holds exactly in any order, are multiplied in all four layouts, in shapes
-//!    with remainders and with a sum longer than 4096, [`REPETITIONS`] times each (the long sum
-//!    [`LONG_REPETITIONS_SOFTWARE`] times on a driver on a CPU). All words of results and statistics are compared with
-//!    those that the host computes. A layout is one pipeline, and these are all pipelines there are.
+//!    with remainders and with a sum longer than 4096, and convolved in all passes, [`REPETITIONS`] times each (the long
+//!    sum [`LONG_REPETITIONS_SOFTWARE`] times on a driver on a CPU). All words of results and statistics are compared with
+//!    those that the host computes. A layout is one pipeline, and so is a pass, with strides another one for the data
+//!    gradient; these are all pipelines there are.
 //! 4. *Timing.* Drivers list emulated matrices, too: llama.cpp's authors saw 0.0007 to 20 times the speed of SIMT. So a
 //!    product of useful size is timed by both engines.
 //!
@@ -23,18 +24,22 @@
 //! model does compute correctly; a driver that does not may err rarely. The self-test finds errors that occur within
 //! [`REPETITIONS`] repetitions; it cannot exclude rarer ones.
 
+mod convolutions;
+
 use crate::{
-    Error, Memory, Recording, Wgpu,
+    Error, Memory, Recording, Table, Wgpu,
     engine::{EnginePreference, EngineReason, NotOffered, ProductEngine, Refusal, RefusalCause, Timing},
     kernel,
     launch::{KernelLaunch, strided_workgroups},
     memory::{Bytes, word_of},
+    operators::product::Product,
     product_engine::{Coop, Products},
 };
+use convolutions::{convolution_sums, operand_lens, test_convolutions};
 use core::time::Duration;
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
-    ops::Gemm,
+    ops::{Conv2d, Gemm, Pass},
     stats::{Convention, Detail, Stats, WORDS},
 };
 use half::f16;
@@ -76,11 +81,11 @@ const TEST_SHAPES: [TestShape; 3] = [
     TestShape { m: 260, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
     TestShape { m: 264, n: 276, k: 4108, results: DType::F32, repetitions: REPETITIONS },
 ];
-/// Shapes of the self-test for drivers on a CPU, with fewer tiles.
+/// Shapes of the self-test for drivers on a CPU, with fewer tiles. The long sum has so many results that it is not split.
 const TEST_SHAPES_SOFTWARE: [TestShape; 3] = [
     TestShape { m: 36, n: 136, k: 40, results: DType::F16, repetitions: REPETITIONS },
     TestShape { m: 132, n: 36, k: 20, results: DType::F32, repetitions: REPETITIONS },
-    TestShape { m: 36, n: 36, k: 4108, results: DType::F32, repetitions: LONG_REPETITIONS_SOFTWARE },
+    TestShape { m: 132, n: 128, k: 4108, results: DType::F32, repetitions: LONG_REPETITIONS_SOFTWARE },
 ];
 
 /// Periods of the operands' rows and columns. Primes, so that rows or columns exchanged at a distance of a power of two
@@ -152,49 +157,29 @@ impl Wgpu {
         self.upload_control(&control, 0..0, &mut table)?;
         let mut cases = Vec::new();
         for shape in shapes {
-            cases.push(SelfTestCase::new(self, shape)?);
+            cases.push(MatrixCase::new(self, shape)?);
         }
         for transposed in [[false, false], [true, false], [false, true], [true, true]] {
-            // A counter for the results of each shape, and one for the statistics.
-            let differing = self.new_memory(DType::U32, 2 * cases.len())?;
-            self.write_memory(Data::U32(&vec![0; 2 * cases.len()]), &differing)?;
-            let mut compared = 0;
-            for (number, case) in cases.iter_mut().enumerate() {
+            let mut checks = Checks::new(self, cases.len())?;
+            for case in &mut cases {
                 let p = transposed_gemm(case.shape, transposed)?;
                 let operands = [&case.a[usize::from(transposed[0])], &case.b[usize::from(transposed[1])]];
-                let row = u32::from(Slot::FIRST_SITE.0) * word_of(WORDS);
-                let rows = Bytes::whole(&table.rows);
-                let product = self.record(|| {
-                    let store = Store::site(Slot::ONE, Slot::FIRST_SITE, &table, &mut case.y);
-                    self.run_coop(coop, &p, operands, None, &store)
-                })?;
-                let checks = self.record(|| {
-                    let words = case.y.bytes();
-                    let counter = 2 * word_of(number);
-                    let call = KernelLaunch::new(&kernel::COMPARE)
-                        .params([0, case.words, 0, 0, SENTINEL, counter])
-                        .part(3, words)
-                        .memory(5, &case.expected)
-                        .memory(6, &differing);
-                    self.launch(call, strided_workgroups(case.words))?;
-                    // Sums are those of detail `Moments`, which is not asked for.
-                    let call = KernelLaunch::new(&kernel::COMPARE)
-                        .params([row, word_of(WORDS), 16, 24, 0, counter + 1])
-                        .part(3, rows)
-                        .memory(5, &case.expected_row)
-                        .memory(6, &differing);
-                    self.launch(call, 1)
-                })?;
-                for _ in 0..case.shape.repetitions {
-                    [&product, &checks].into_iter().flatten().try_for_each(|step| self.replay(step))?;
-                }
-                compared += u64::from(case.shape.repetitions) * u64::from(case.words + word_of(WORDS) - 8);
+                let product = Product::from_matrices(&p, operands, None);
+                checks.check_product(self, coop, &product, &mut case.expected, &table, case.shape.repetitions)?;
             }
-            let mut counts = vec![0; 2 * cases.len()];
-            self.read_memory(&differing, DataMut::U32(&mut counts)).await?;
-            let words = counts.iter().fold(0u32, |sum, &count| sum.saturating_add(count));
-            if words != 0 {
-                return Ok(Some(RefusalCause::Wrong { words, of: compared }));
+            if let Some(cause) = checks.refusal_cause(self).await? {
+                return Ok(Some(cause));
+            }
+        }
+        for (p, passes) in test_convolutions().map_err(|error| Error::Failed(error.to_string()))? {
+            let mut checks = Checks::new(self, passes.len())?;
+            for &pass in passes {
+                let mut case = ConvolutionCase::new(self, &p, pass)?;
+                let product = Product::from_convolution(&p, pass, [&case.a, &case.b], None);
+                checks.check_product(self, coop, &product, &mut case.expected, &table, REPETITIONS)?;
+            }
+            if let Some(cause) = checks.refusal_cause(self).await? {
+                return Ok(Some(cause));
             }
         }
         Ok(None)
@@ -213,9 +198,10 @@ impl Wgpu {
         let [cooperative, simt] = [Some(coop), None].map(|coop| {
             self.record(|| {
                 let store = Store::keep(Slot::ONE, &table, &mut y);
+                let product = Product::from_matrices(&p, [&a, &b], None);
                 match coop {
-                    Some(coop) => self.run_coop(coop, &p, [&a, &b], None, &store),
-                    None => self.run_tiles(&p, [&a, &b], None, &store),
+                    Some(coop) => self.run_coop(coop, &product, &store),
+                    None => self.run_tiles(&product, &store),
                 }
             })
         });
@@ -254,34 +240,25 @@ impl Wgpu {
 /// Exponent of the stores of the self-test: not 0, so that the epilogue scales.
 const TEST_EXPONENT: i32 = 5;
 
-/// Operands of a product in both layouts, memory for results, and the words that results and statistics must have.
-struct SelfTestCase {
-    shape: TestShape,
-    a: [Memory; 2],
-    b: [Memory; 2],
+/// Units of the operands of the self-test: the smallest half there is, and 2^12.
+const TEST_UNITS: [f32; 2] = [1.0 / (1 << 24) as f32, 4096.0];
+
+/// Memory for the results of a product, and the words that results and statistics must have.
+struct Expected {
     y: Memory,
     words: u32,
-    expected: Memory,
-    expected_row: Memory,
+    results: Memory,
+    row: Memory,
 }
 
-impl SelfTestCase {
-    fn new(device: &Wgpu, shape: TestShape) -> Result<Self, Error> {
-        let TestShape { m, n, k, results, .. } = shape;
-        // Multiples of the smallest half there is, times multiples of 2^12.
-        let units = [2f32.powi(-24), 4096.0];
-        let a = |i, t| test_value(i % ROW_PERIOD, t, 1, units[0]);
-        let b = |t, j| test_value(j % COLUMN_PERIOD, t, 2, units[1]);
-        let lines = |outer: u32, inner: u32, of: &dyn Fn(u32, u32) -> f16| {
-            let all = (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i)));
-            device.upload_halves(&all.map(|(o, i)| of(o, i)).collect::<Vec<_>>())
-        };
-        let sums = expected_sums(shape);
-        let scale = units[0] * units[1] * 2f32.powi(TEST_EXPONENT);
+impl Expected {
+    /// `sums` are those in the operands' units.
+    fn new(device: &Wgpu, dtype: DType, sums: &[i32]) -> Result<Self, Error> {
+        let scale = TEST_UNITS[0] * TEST_UNITS[1] * 2f32.powi(TEST_EXPONENT);
         let stored: Vec<f32> = sums.iter().map(|&sum| sum as f32 * scale).collect();
         let mut row = Stats::new(Convention::FP16, TEST_EXPONENT, Detail::Full);
         row.observe(&stored);
-        let words: Vec<u32> = match results {
+        let words: Vec<u32> = match dtype {
             DType::F32 => stored.iter().map(|value| value.to_bits()).collect(),
             DType::F16 | DType::U8 | DType::U32 => {
                 let bits: Vec<u16> = stored.iter().map(|&value| f16::from_f32(value).to_bits()).collect();
@@ -293,20 +270,122 @@ impl SelfTestCase {
             device.write_memory(Data::U32(words), &memory)?;
             Ok::<_, Error>(memory)
         };
-        let y = device.new_memory(results, stored.len())?;
+        let y = device.new_memory(dtype, stored.len())?;
         let before = vec![SENTINEL; words.len()];
-        match results {
+        match dtype {
             DType::F32 => device.write_memory(Data::F32(bytemuck::cast_slice(&before)), &y)?,
             DType::F16 | DType::U8 | DType::U32 => device.write_memory(Data::F16(bytemuck::cast_slice(&before)), &y)?,
         }
+        let (results, row) = (upload_words(&words)?, upload_words(&row.to_words())?);
+        Ok(Self { y, words: word_of(words.len()), results, row })
+    }
+}
+
+/// Comparisons of products with their expected results, on the device.
+struct Checks {
+    /// For each product, the number of words of results that differ, and of words of statistics.
+    differing: Memory,
+    products: usize,
+    compared: u64,
+}
+
+impl Checks {
+    fn new(device: &Wgpu, max_products: usize) -> Result<Self, Error> {
+        let differing = device.new_memory(DType::U32, 2 * max_products)?;
+        device.write_memory(Data::U32(&vec![0; 2 * max_products]), &differing)?;
+        Ok(Self { differing, products: 0, compared: 0 })
+    }
+
+    /// Computes a product some times, and compares results and statistics each time.
+    fn check_product(
+        &mut self, device: &Wgpu, coop: Coop, product: &Product<'_>, expected: &mut Expected, table: &Table,
+        repetitions: u32,
+    ) -> Result<(), Error> {
+        let row = u32::from(Slot::FIRST_SITE.0) * word_of(WORDS);
+        let rows = Bytes::whole(&table.rows);
+        let computing = device.record(|| {
+            let store = Store::site(Slot::ONE, Slot::FIRST_SITE, table, &mut expected.y);
+            device.run_coop(coop, product, &store)
+        })?;
+        let comparing = device.record(|| {
+            let counter = 2 * word_of(self.products);
+            let call = KernelLaunch::new(&kernel::COMPARE)
+                .params([0, expected.words, 0, 0, SENTINEL, counter])
+                .part(3, expected.y.bytes())
+                .memory(5, &expected.results)
+                .memory(6, &self.differing);
+            device.launch(call, strided_workgroups(expected.words))?;
+            // Sums are those of detail `Moments`, which is not asked for.
+            let call = KernelLaunch::new(&kernel::COMPARE)
+                .params([row, word_of(WORDS), 16, 24, 0, counter + 1])
+                .part(3, rows)
+                .memory(5, &expected.row)
+                .memory(6, &self.differing);
+            device.launch(call, 1)
+        })?;
+        for _ in 0..repetitions {
+            [&computing, &comparing].into_iter().flatten().try_for_each(|step| device.replay(step))?;
+        }
+        self.products += 1;
+        self.compared += u64::from(repetitions) * u64::from(expected.words + word_of(WORDS) - 8);
+        Ok(())
+    }
+
+    /// Returns the cause for a refusal, if a word differs.
+    async fn refusal_cause(&self, device: &Wgpu) -> Result<Option<RefusalCause>, Error> {
+        let mut counts = vec![0; 2 * self.products];
+        device.read_memory(&self.differing, DataMut::U32(&mut counts)).await?;
+        let words = counts.iter().fold(0u32, |sum, &count| sum.saturating_add(count));
+        Ok((words != 0).then_some(RefusalCause::Wrong { words, of: self.compared }))
+    }
+}
+
+/// Operands of a product in both layouts, and what results from them.
+struct MatrixCase {
+    shape: TestShape,
+    a: [Memory; 2],
+    b: [Memory; 2],
+    expected: Expected,
+}
+
+impl MatrixCase {
+    fn new(device: &Wgpu, shape: TestShape) -> Result<Self, Error> {
+        let TestShape { m, n, k, results, .. } = shape;
+        let a = |i, t| test_value(i % ROW_PERIOD, t, 1, TEST_UNITS[0]);
+        let b = |t, j| test_value(j % COLUMN_PERIOD, t, 2, TEST_UNITS[1]);
+        let lines = |outer: u32, inner: u32, of: &dyn Fn(u32, u32) -> f16| {
+            let all = (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i)));
+            device.upload_halves(&all.map(|(o, i)| of(o, i)).collect::<Vec<_>>())
+        };
         Ok(Self {
             shape,
             a: [lines(m, k, &a)?, lines(k, m, &|t, i| a(i, t))?],
             b: [lines(k, n, &b)?, lines(n, k, &|j, t| b(t, j))?],
-            y,
-            words: word_of(words.len()),
-            expected: upload_words(&words)?,
-            expected_row: upload_words(&row.to_words())?,
+            expected: Expected::new(device, results, &expected_sums(shape))?,
+        })
+    }
+}
+
+/// Operands of a pass of a convolution, and what results from them.
+struct ConvolutionCase {
+    a: Memory,
+    b: Memory,
+    expected: Expected,
+}
+
+impl ConvolutionCase {
+    fn new(device: &Wgpu, p: &Conv2d, pass: Pass) -> Result<Self, Error> {
+        let [a_len, b_len] = operand_lens(p, pass);
+        let (a, b) = (test_integers(a_len, 1), test_integers(b_len, 2));
+        let upload = |integers: &[i32], unit: f32| {
+            device.upload_halves(&integers.iter().map(|&i| f16::from_f32(i as f32 * unit)).collect::<Vec<_>>())
+        };
+        // Gradients of weights are f32 in a training.
+        let dtype = if pass == Pass::Weight { DType::F32 } else { DType::F16 };
+        Ok(Self {
+            a: upload(&a, TEST_UNITS[0])?,
+            b: upload(&b, TEST_UNITS[1])?,
+            expected: Expected::new(device, dtype, &convolution_sums(p, pass, &a, &b))?,
         })
     }
 }
@@ -322,6 +401,11 @@ fn test_integer(line: u32, place: u32, seed: u32) -> i32 {
     let mix = |state: u32| state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     let state = mix(mix(mix(seed).wrapping_add(line)).wrapping_add(place));
     (state >> 16) as i32 % 7 - 3
+}
+
+/// Returns pseudo-random integers from -3 to 3.
+fn test_integers(len: u32, seed: u32) -> Vec<i32> {
+    (0..len).map(|i| test_integer(i / 101, i % 101, seed)).collect()
 }
 
 /// Returns the sums of a product in its operands' units: at most 9 · k, which f32 holds exactly. Each pair of periods

@@ -2,6 +2,7 @@
 
 use crate::{
     Adapter, Error, Wgpu,
+    operators::product::Product,
     product_tile::ProductTile,
     tile_cache::TileCache,
     tile_choice::{TileChoice, TilePreference, TileTime},
@@ -65,7 +66,7 @@ impl Wgpu {
         for &tile in candidates {
             self.product_tile = Some(tile);
             let store = Store::keep(Slot::ONE, &table, &mut y);
-            match self.record(|| self.run_tiles(&p, [&a, &b], None, &store)) {
+            match self.record(|| self.run_tiles(&Product::from_matrices(&p, [&a, &b], None), &store)) {
                 Ok(step) => steps.push((step.unwrap_or_default(), TileTime { tile, time: Duration::MAX })),
                 Err(Error::Kernel { .. }) => {}
                 Err(error) => {

@@ -136,6 +136,46 @@ fn cooperative_matrices_agree_with_the_cpu() {
     println!("cooperative matrices: {products} products by {}", gpu.product_engine());
 }
 
+/// All passes of convolutions by cooperative matrices agree with the CPU, and went to the kernel that is named: with a
+/// remainder of each size, strides, dilation and groups, a sum that is divided, and one tap, which is a product of matrices.
+#[test]
+fn convolutions_by_cooperative_matrices_agree_with_the_cpu() {
+    let Some((_, gpu)) = cooperative() else { return };
+    let cpu = Cpu::new(0).unwrap();
+    let conv = |x, outputs, kernel| Conv2d::new(x, outputs, kernel).unwrap();
+    let mut expected = ProductLaunches::default();
+    for (p, by_coop) in [
+        (conv([1, 12, 11, 48], 80, [3, 3]).pad([1, 1]).unwrap(), [true; 3]),
+        // 40 outputs are no multiple of 16, so the data gradient would have two taps in a step.
+        (
+            conv([2, 9, 10, 48], 40, [3, 2]).stride([2, 1]).and_then(|p| p.dilation([1, 2])).unwrap(),
+            [true, false, true],
+        ),
+        (conv([1, 11, 12, 96], 96, [3, 3]).stride([1, 2]).and_then(|p| p.groups(2)).unwrap(), [true; 3]),
+        // 3136 places, which the weight gradient adds in two splits.
+        (conv([1, 56, 55, 48], 48, [1, 2]).pad([0, 1]).unwrap(), [true; 3]),
+        (conv([2, 64, 50, 40], 36, [1, 1]), [true; 3]),
+        // Three channels are no eights.
+        (conv([1, 9, 9, 3], 64, [3, 3]), [false; 3]),
+    ] {
+        let [x, w, y] = [p.x(), p.w(), p.y()].map(|shape| shape.iter().product::<u32>() as usize);
+        let passes = [(Pass::Forward, [x, w, y]), (Pass::Data, [y, w, x]), (Pass::Weight, [x, y, w])];
+        for ((pass, lens), by_coop) in passes.into_iter().zip(by_coop) {
+            let name = format!("{pass:?} of {p:?}");
+            let got = run(&gpu, lens, |device, a, b, store| {
+                device.launch(Launch::Conv { p, pass, a, b, bias: None, y: store })
+            });
+            let want = run(&cpu, lens, |device, a, b, store| {
+                device.launch(Launch::Conv { p, pass, a, b, bias: None, y: store })
+            });
+            same(&name, &got, &want);
+            *if by_coop { &mut expected.cooperative } else { &mut expected.simt } += 1;
+            assert_eq!(gpu.product_launches(), expected, "{name}");
+        }
+    }
+    println!("cooperative matrices: {} passes by {}", expected.cooperative, gpu.product_engine());
+}
+
 /// Two devices on one adapter choose the same, and a pinned engine is the one that runs.
 #[test]
 fn the_engine_of_products_is_chosen_alike_and_can_be_pinned() {

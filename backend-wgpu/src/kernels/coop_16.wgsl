@@ -1,7 +1,7 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-// Cooperative matrices of 16×16: types for coop.wgsl.
+// Cooperative matrices of 16×16: types for coop.wgsl, which follow its text because their extensions are enabled here.
 
 const SIDE: u32 = 16u;
 alias Left = coop_mat16x16<f16, A>;

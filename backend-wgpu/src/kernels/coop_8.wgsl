@@ -1,7 +1,7 @@
 enable f16;
 enable wgpu_cooperative_matrix;
 
-// Cooperative matrices of 8×8: types for coop.wgsl.
+// Cooperative matrices of 8×8: types for coop.wgsl, which follow its text because their extensions are enabled here.
 
 const SIDE: u32 = 8u;
 alias Left = coop_mat8x8<f16, A>;

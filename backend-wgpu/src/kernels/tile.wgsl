@@ -7,15 +7,14 @@
 // is transposed in registers, which only names them differently. Neighbours are four k of one line (a row of a, a column of
 // b) if the operand is contiguous along k, else four lines of one k.
 //
-// Needs store.wgsl, shared.wgsl, output.wgsl; a kernel declares `p.output: Output`, the operand `bias`, and for a, and for
-// b likewise,
+// Needs store.wgsl, shared.wgsl, output.wgsl, store_row.wgsl; a kernel declares `p.output: Output`, the operand `bias`, and
+// for a, and for b likewise,
 //   fn start_a(z: u32, line: u32, start: u32, ahead: u32)   computes addresses for k = start + ahead
 //   fn advance_a()                                          moves them by K_TILE of k
 //   fn load_a(k: u32, end: u32) -> vec4<f32>                loads the vector of k, which is below `end`; zero from `end` on
 // `start` is the same for the whole workgroup. Lines outside the matrices may have any value, because their products are
 // never stored.
 
-@group(0) @binding(8) var<storage, read_write> split_k_partials: array<f32>;
 /// 1 if a, or b, is contiguous along k.
 override A_K_CONTIGUOUS: u32;
 override B_K_CONTIGUOUS: u32;
@@ -284,30 +283,4 @@ fn store_sums(e: Epilogue, lane: u32, split: u32, z: u32, row: u32, column: u32)
         sums[2] = mat4x4<f32>(sums[2][1], sums[2][2], sums[2][3], sums[3][0]);
         sums[3] = mat4x4<f32>(sums[3][1], sums[3][2], sums[3][3], sums[3][3]);
     }
-}
-
-/// Stores `live` neighbouring sums of a row, as results or as partial sums. Without a bias nothing is added, so that −0
-/// stays.
-fn store_row(e: Epilogue, split: u32, z: u32, r: u32, c: u32, v: vec4<f32>, live: u32) {
-    let o = p.output;
-    if r >= o.m {
-        return;
-    }
-    if o.splits > 1u {
-        let i = ((split * o.batch + z) * o.m + r) * o.n + c;
-        split_k_partials[i] = v.x;
-        if live > 1u { split_k_partials[i + 1u] = v.y; }
-        if live > 2u { split_k_partials[i + 2u] = v.z; }
-        if live > 3u { split_k_partials[i + 3u] = v.w; }
-        return;
-    }
-    var sum = v;
-    if o.bias != NO_BIAS {
-        let i = z * o.bias_stride + c;
-        sum.x += bias_at(i);
-        if live > 1u { sum.y += bias_at(i + 1u); }
-        if live > 2u { sum.z += bias_at(i + 2u); }
-        if live > 3u { sum.w += bias_at(i + 3u); }
-    }
-    store_vec4(e, z * o.stride + r * o.ldy + c, sum, live);
 }

@@ -1,15 +1,14 @@
 //! Convolutions and their gradients, as implicit GEMMs.
 
-use crate::{Error, Memory, Wgpu, kernel, operators::tiled_gemm::TiledGemm};
-use gradscale_core::{
-    backend::Store,
-    ops::{Conv2d, GemmShape, Pass},
+use crate::{
+    Memory,
+    operators::{loader::Loader, product::Product},
 };
+use gradscale_core::ops::{Conv2d, GemmShape, Pass};
 
-impl Wgpu {
-    pub(crate) fn run_conv(
-        &self, p: &Conv2d, pass: Pass, a: &Memory, b: &Memory, bias: Option<&Memory>, y: &Store<'_, Self>,
-    ) -> Result<(), Error> {
+impl<'a> Product<'a> {
+    /// Returns a pass of a convolution as a product: a and b are the operands of [`gradscale_core::backend::Launch::Conv`].
+    pub(crate) fn from_convolution(p: &Conv2d, pass: Pass, [a, b]: [&'a Memory; 2], bias: Option<&'a Memory>) -> Self {
         let ([images, height, width, channels], [_, out_height, out_width, outputs]) = (p.x(), p.y());
         let [_, kernel_height, kernel_width, inputs_share] = p.w();
         let groups = p.group_count();
@@ -61,15 +60,13 @@ impl Wgpu {
             Pass::Data => [outputs, inputs_share, outputs_share, outputs_share * inputs_share],
             Pass::Weight => [outputs, channels, outputs_share, inputs_share],
         };
-        let constants = |depth: u32| {
-            let sum_channels = if pass == Pass::Forward { inputs_share } else { outputs_share };
-            let has_same_tap =
-                pass != Pass::Weight && sum_channels.is_multiple_of(depth) && inputs_share.is_multiple_of(8);
-            let is_strided = pass == Pass::Data && p.strides() != [1, 1];
-            vec![("PASS", pass.code()), ("SAME_TAP", has_same_tap.into()), ("STRIDED", is_strided.into())]
+        let convolution = Loader::Convolution {
+            pass,
+            group_channels: [inputs_share, outputs_share],
+            is_strided: p.strides() != [1, 1],
         };
-        let product = TiledGemm {
-            kernel: if is_matrix { &kernel::GEMM } else { &kernel::CONV },
+        Self {
+            loader: if is_matrix { Loader::Matrices } else { convolution },
             operands,
             bias,
             k_contiguous,
@@ -80,9 +77,7 @@ impl Wgpu {
             stride,
             ldy,
             bias_stride: stride,
-            constants: if is_matrix { &|_| Vec::new() } else { &constants },
-            params: if is_matrix { &matrices } else { pairs.as_flattened() },
-        };
-        self.run_tiled_gemm(&product, y)
+            params: if is_matrix { matrices.to_vec() } else { pairs.as_flattened().to_vec() },
+        }
     }
 }

@@ -1,60 +1,80 @@
-//! GEMM of halves by cooperative matrices (coop.wgsl), if the device uses them: see `self_test.rs` for when it does.
+//! Products of halves by cooperative matrices (coop.wgsl), if the device uses them: see `self_test.rs` for when it does.
 
 use crate::{
-    Error, Memory, Wgpu, kernel,
+    Error, Wgpu,
     launch::KernelLaunch,
-    operators::tiled_gemm::bias_type,
-    product_engine::{Coop, PlantedFault},
+    operators::{loader::Loader, product::Product},
+    product_engine::{Coop, K_TILE, PlantedFault},
 };
 use core::sync::atomic::Ordering::Relaxed;
 use gradscale_core::{
     backend::{Buffer, DType, Store},
-    ops::{Gemm, GemmShape},
+    ops::{GemmShape, Pass},
 };
 
+impl Product<'_> {
+    /// Returns true if coop.wgsl can load the operands, in eights of halves: two fours of matrices, of which one may be
+    /// outside, or eight channels of a convolution.
+    fn is_in_eights(&self) -> bool {
+        let are_halves = self.operands.iter().all(|memory| memory.dtype() == DType::F16);
+        let GemmShape { m, n, k } = self.shape;
+        let [a, b] = self.k_contiguous;
+        are_halves
+            && match self.loader {
+                Loader::Matrices => {
+                    let contiguous_sizes = [if a { k } else { m }, if b { k } else { n }];
+                    self.aligned && contiguous_sizes.iter().all(|size| size.is_multiple_of(4))
+                }
+                Loader::Convolution { pass, group_channels, .. } => {
+                    group_channels.iter().all(|channels| channels.is_multiple_of(8))
+                        && (pass == Pass::Weight || self.loader.has_same_tap(K_TILE))
+                }
+            }
+    }
+}
+
 impl Wgpu {
-    /// Returns the cooperative matrices for these operands, if they are used and can multiply them.
-    pub(crate) fn coop_for(
-        &self, p: &Gemm, operands: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
-    ) -> Option<Coop> {
+    /// Returns the cooperative matrices for a product, if they are used and can multiply its operands.
+    pub(crate) fn coop_for(&self, p: &Product<'_>, y: &Store<'_, Self>) -> Option<Coop> {
         let coop = self.products.active_coop()?;
-        let (GemmShape { m, n, k }, [lda, ldb, _], [stride_a, stride_b, _]) = (p.shape(), p.lead(), p.strides());
-        let [a_transposed, b_transposed] = p.transposed();
-        let contiguous_sizes = [if a_transposed { m } else { k }, if b_transposed { k } else { n }];
-        let divisible_by_4 = [contiguous_sizes[0], contiguous_sizes[1], lda, ldb, stride_a, stride_b]
-            .iter()
-            .all(|size| size.is_multiple_of(4));
-        let are_halves = operands.iter().all(|memory| memory.dtype() == DType::F16);
+        let GemmShape { m, n, .. } = p.shape;
         // Tensors that are bound in several windows need another pipeline, which the self-test does not run.
-        let mut tensors = operands.into_iter().chain(bias).chain([&*y.y]);
+        let mut tensors = p.operands.into_iter().chain(p.bias).chain([&*y.y]);
         let visible = tensors.all(|memory| memory.bytes().size <= self.largest_binding());
         // Below 32, most of a tile would be empty.
-        (divisible_by_4 && are_halves && visible && m > 32 && n > 32).then_some(coop)
+        (p.is_in_eights() && visible && m > 32 && n > 32).then_some(coop)
     }
 
-    pub(crate) fn run_coop(
-        &self, coop: Coop, p: &Gemm, [a, b]: [&Memory; 2], bias: Option<&Memory>, y: &Store<'_, Self>,
-    ) -> Result<(), Error> {
-        let (GemmShape { m, n, k }, [lda, ldb, ldy], [stride_a, stride_b, stride]) = (p.shape(), p.lead(), p.strides());
-        let ([a_transposed, b_transposed], [rows, columns]) = (p.transposed(), coop.tile());
-        let [tiles_m, tiles_n] = [m.div_ceil(rows), n.div_ceil(columns)];
-        let (a_k_contiguous, size) = match self.planted_fault {
-            PlantedFault::None => (!a_transposed, coop.size),
-            PlantedFault::SubgroupSize(size) => (!a_transposed, size),
-            PlantedFault::Layout => (a_transposed, coop.size),
-        };
-        let call = KernelLaunch::new(if coop.side == 16 { &kernel::COOP_16 } else { &kernel::COOP_8 })
-            .constant("A_K_CONTIGUOUS", u32::from(a_k_contiguous))
-            .constant("B_K_CONTIGUOUS", u32::from(b_transposed))
-            .constant("ROWS", coop.subgroups[0])
-            .constant("COLUMNS", coop.subgroups[1])
-            .constant("SIZE", size)
-            .params([m, n, k, p.batch(), stride, ldy, 0, bias_type(bias), k, 1, tiles_m, tiles_n])
-            .params([lda, ldb, stride_a, stride_b])
-            .optional_operand(bias, a)
-            .memory(16, a)
-            .memory(17, b);
+    pub(crate) fn run_coop(&self, coop: Coop, p: &Product<'_>, y: &Store<'_, Self>) -> Result<(), Error> {
         self.launches_by_coop.fetch_add(1, Relaxed);
-        self.launch(call.store(y), tiles_m * tiles_n * p.batch())
+        let subgroups = coop.arrange_subgroups(p.shape);
+        let [rows, columns] = coop.tile_sides(subgroups);
+        let tiles = [p.shape.m.div_ceil(rows), p.shape.n.div_ceil(columns)];
+        let splits = p.splits(tiles.map(u64::from).iter().product::<u64>() * u64::from(p.batch));
+        let [a_k_contiguous, b_k_contiguous] = p.k_contiguous;
+        let mut params = p.params.clone();
+        let (a_k_contiguous, size) = match self.planted_fault {
+            PlantedFault::SubgroupSize(size) => (a_k_contiguous, size),
+            PlantedFault::Layout => (!a_k_contiguous, coop.size),
+            PlantedFault::Padding => {
+                // Sizes of x, y and the kernel come first, then strides.
+                params.get_mut(8).into_iter().for_each(|rows| *rows += 1);
+                (a_k_contiguous, coop.size)
+            }
+            PlantedFault::None => (a_k_contiguous, coop.size),
+        };
+        let mut call = KernelLaunch::new(p.loader.coop_kernel(coop.side == 16))
+            .constant("A_K_CONTIGUOUS", a_k_contiguous.into())
+            .constant("B_K_CONTIGUOUS", b_k_contiguous.into())
+            .constant("SIZE", size)
+            .params(p.output_words(splits, tiles))
+            .params(params)
+            .params(subgroups);
+        for (name, value) in p.loader.constants(K_TILE) {
+            call = call.constant(name, value);
+        }
+        let [a, b] = p.operands;
+        let call = call.optional_operand(p.bias, a).memory(16, a).memory(17, b);
+        self.launch_product(p, call, splits, tiles, y)
     }
 }

@@ -92,13 +92,15 @@ fn another_subgroup_size_is_refused() {
     }
 }
 
-/// The other layout reads other numbers.
+/// The other layout reads other numbers, and so do windows of another padding, which only convolutions have.
 #[test]
 fn a_wrong_kernel_is_refused() {
-    let Some((refusals, candidates)) = refused(PlantedFault::Layout) else { return };
-    assert_eq!(refusals.len(), candidates);
-    for Refusal { engine, cause } in refusals {
-        assert!(matches!(cause, RefusalCause::Wrong { words: 1.., .. }), "{engine}: {cause:?}");
+    for planted_fault in [PlantedFault::Layout, PlantedFault::Padding] {
+        let Some((refusals, candidates)) = refused(planted_fault) else { return };
+        assert_eq!(refusals.len(), candidates);
+        for Refusal { engine, cause } in refusals {
+            assert!(matches!(cause, RefusalCause::Wrong { words: 1.., .. }), "{planted_fault:?}, {engine}: {cause:?}");
+        }
     }
 }
 

@@ -9,6 +9,8 @@ pub(super) struct LoopCounts {
     pub instructions: u32,
     /// Number of f32 multiply-adds of an invocation. A dual instruction has two.
     pub multiply_adds: u32,
+    /// Number of multiply-adds of cooperative matrices of a subgroup.
+    pub matrix_multiply_adds: u32,
 }
 
 /// Beginnings of instructions that issue nothing to a unit.
@@ -24,6 +26,14 @@ impl LoopCounts {
         loops
             .max_by_key(|counts| (counts.multiply_adds, Reverse(counts.instructions)))
             .filter(|counts| counts.multiply_adds > 0)
+    }
+
+    /// Returns the counts of the shortest loop that has the most multiply-adds of cooperative matrices.
+    pub fn of_matrix_loop(assembly: &str) -> Option<Self> {
+        let loops = Self::of_loops(assembly).into_iter();
+        loops
+            .max_by_key(|counts| (counts.matrix_multiply_adds, Reverse(counts.instructions)))
+            .filter(|counts| counts.matrix_multiply_adds > 0)
     }
 
     /// Returns the counts of the loop with the most instructions.
@@ -63,6 +73,7 @@ impl LoopCounts {
                 continue;
             }
             counts.instructions += 1;
+            counts.matrix_multiply_adds += u32::from(first.starts_with("v_wmma_f32"));
             let halves = line.split("::").filter_map(|half| half.split_whitespace().next());
             let is_multiply_add = |word: &str| MULTIPLY_ADDS.iter().any(|start| word.starts_with(start));
             counts.multiply_adds += halves.map(|word| u32::from(is_multiply_add(word))).sum::<u32>();
@@ -76,7 +87,12 @@ fn instructions_are_counted_in_the_loop_with_most_multiply_adds() {
     let text = "BB0:\n\tv_mov_b32 v0, 1 ; 7e000281\nBB1:\n\tv_add_u32 v0, v1, v2 ; 00\n\ts_cbranch_scc1 BB1 ; 00\nBB2:\n\
         \tds_load_b128 v[0:3], v4 ; 00\n\ts_waitcnt lgkmcnt(0) ; 00\n\tv_fmac_f32_e32 v0, v1, v2 ; 00\n\
         \tv_dual_fmac_f32 v0, v1, v2 :: v_dual_fmac_f32 v3, v4, v5 ; 00\n\ts_branch BB2 ; 00\n\ts_endpgm ; 00\n";
-    assert_eq!(LoopCounts::of_main_loop(text), Some(LoopCounts { instructions: 4, multiply_adds: 3 }));
-    assert_eq!(LoopCounts::of_longest_loop(text), Some(LoopCounts { instructions: 4, multiply_adds: 3 }));
+    let counts = LoopCounts { instructions: 4, multiply_adds: 3, matrix_multiply_adds: 0 };
+    assert_eq!(LoopCounts::of_main_loop(text), Some(counts));
+    assert_eq!(LoopCounts::of_longest_loop(text), Some(counts));
+    assert_eq!(LoopCounts::of_matrix_loop(text), None);
     assert_eq!(LoopCounts::of_main_loop("BB0:\n\tv_mov_b32 v0, 1\n\ts_branch BB0"), None);
+    let matrices = "BB3:\n\tv_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7] ; 00\n\ts_branch BB3 ; 00\n";
+    let counts = LoopCounts { instructions: 2, multiply_adds: 0, matrix_multiply_adds: 1 };
+    assert_eq!(LoopCounts::of_matrix_loop(matrices), Some(counts));
 }

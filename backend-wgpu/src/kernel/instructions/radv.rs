@@ -17,8 +17,17 @@ pub(super) struct MachineCode {
 /// Bindings that a layout declares: parameters are a uniform, all others storage.
 const BINDINGS: u32 = 20;
 
-/// Compiles the entry point `main`.
+/// Compiles the entry point `main`. `None` without a device.
 pub(super) fn compile(spirv: &[u32]) -> Option<MachineCode> {
+    compile_with(spirv, &[khr::pipeline_executable_properties::NAME])
+}
+
+/// Compiles the entry point `main` of a kernel with cooperative matrices. `None` if the device has none.
+pub(super) fn compile_cooperative(spirv: &[u32]) -> Option<MachineCode> {
+    compile_with(spirv, &[khr::pipeline_executable_properties::NAME, khr::cooperative_matrix::NAME])
+}
+
+fn compile_with(spirv: &[u32], extensions: &[&CStr]) -> Option<MachineCode> {
     // SAFETY: the loader is the system's, all handles are those created here, and structures live until the calls that
     // they are passed to return. Handles are left to the end of the process.
     unsafe {
@@ -27,6 +36,12 @@ pub(super) fn compile(spirv: &[u32]) -> Option<MachineCode> {
         let instance =
             entry.create_instance(&vk::InstanceCreateInfo::default().application_info(&application), None).ok()?;
         let physical = *instance.enumerate_physical_devices().ok()?.first()?;
+        let offered = instance.enumerate_device_extension_properties(physical).unwrap();
+        let is_offered = |name: &&CStr| offered.iter().any(|one| one.extension_name_as_c_str().unwrap() == *name);
+        if !extensions.iter().all(is_offered) {
+            return None;
+        }
+        let mut matrices = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
         let mut executable = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default();
         let (mut v11, mut v12, mut v13) = (
             vk::PhysicalDeviceVulkan11Features::default(),
@@ -38,10 +53,13 @@ pub(super) fn compile(spirv: &[u32]) -> Option<MachineCode> {
             .push_next(&mut v11)
             .push_next(&mut v12)
             .push_next(&mut v13);
+        if extensions.contains(&khr::cooperative_matrix::NAME) {
+            features = features.push_next(&mut matrices);
+        }
         instance.get_physical_device_features2(physical, &mut features);
         features.features.robust_buffer_access = vk::FALSE;
         let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
-        let extensions = [khr::pipeline_executable_properties::NAME.as_ptr()];
+        let extensions: Vec<_> = extensions.iter().map(|name| name.as_ptr()).collect();
         let descriptor = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions)
