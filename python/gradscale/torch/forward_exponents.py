@@ -203,7 +203,7 @@ class ForwardExponents:
             self._forward_ran = True
             return out
         except (RuntimeError, TypeError) as error:
-            if before is None:
+            if before is None or isinstance(error, fp8.UnsupportedDeviceError):
                 raise
             failed = error
         if not self._stores_forward_in_half:

@@ -34,6 +34,10 @@ MULTIPLE = 16
 LEAST_CAPABILITY = 8, 9
 
 
+class UnsupportedDeviceError(RuntimeError):
+    """PyTorch cannot multiply in FP8 on a device."""
+
+
 def check_formats(method, formats):
     """Raises an error if `formats`, those of gradients, activations and weights, leave a linear layer a product of two
     operands in E5M2."""
@@ -48,7 +52,7 @@ def check_device(device):
     """Raises an error if PyTorch cannot multiply in FP8 on a device."""
     obstacle = _find_obstacle(device)
     if obstacle is not None:
-        raise RuntimeError(f"{obstacle}; leave products=fp8 out")
+        raise UnsupportedDeviceError(f"{obstacle}; leave products=fp8 out")
 
 
 @functools.cache
