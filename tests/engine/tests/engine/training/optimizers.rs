@@ -45,6 +45,16 @@ impl Rig {
         self.trainer.step(gradients).expect("a step")
     }
 
+    /// One step of a loss that contains only parameter `i`.
+    pub fn step_alone(&mut self, i: usize, gradient: &[f32]) -> StepOutcome {
+        let one = &self.all[i];
+        let gradients = self.trainer.backward([Input::f32([gradient.len()], gradient)], |[g]| {
+            let w = g.tape().parameter(one);
+            (w * g).sum()
+        });
+        self.trainer.step(gradients.expect("the batch fits")).expect("a step")
+    }
+
     pub fn read(&self, name: &str) -> Vec<f32> {
         self.trainer.parameter(name).expect("a parameter").data
     }

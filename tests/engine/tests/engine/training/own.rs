@@ -71,21 +71,36 @@ fn groups_and_schedule() {
     close(&rig.read("b.w"), &plain(0.05, 0.5), 25.0 * 2f64.powi(-24));
 }
 
-#[test]
-fn states_and_numbers() {
-    let mut rig = Rig::new(Optimizer::custom(AmsGrad), &FIRST);
-    (0..5).for_each(|t| assert_eq!(rig.step(&gradient(t), &gradient(t)).skipped, None));
+/// Returns the weights after five steps of [`AmsGrad`].
+fn ams_grad(lr: f64) -> [f64; 4] {
     let mut most = 0.0f64;
-    let right = five(|w, g, [m, v], t| {
+    five(|w, g, [m, v], t| {
         if t == 1 {
             most = 0.0;
         }
         *m = 0.8 * *m + 0.2 * g;
         *v = 0.95 * *v + 0.05 * g * g;
         most = most.max(*v);
-        w - 0.02 * (*m / (1.0 - 0.8f64.powi(t))) / ((most / (1.0 - 0.95f64.powi(t))).sqrt() + 1e-3)
-    });
-    close(&rig.read("a.w"), &right, 100.0 * 2f64.powi(-24));
+        w - lr * (*m / (1.0 - 0.8f64.powi(t))) / ((most / (1.0 - 0.95f64.powi(t))).sqrt() + 1e-3)
+    })
+}
+
+#[test]
+fn states_and_numbers() {
+    let mut rig = Rig::new(Optimizer::custom(AmsGrad), &FIRST);
+    (0..5).for_each(|t| assert_eq!(rig.step(&gradient(t), &gradient(t)).skipped, None));
+    close(&rig.read("a.w"), &ams_grad(0.02), 100.0 * 2f64.powi(-24));
+}
+
+/// Each group has its own numbers, which follow from the steps of that group: `b` takes one before `a` does.
+#[test]
+fn numbers_of_groups() {
+    let mut rig = Rig::new(Optimizer::custom(AmsGrad).group("b", 0.05, 0.0), &FIRST);
+    assert_eq!(rig.step_alone(1, &gradient(0)).skipped, None);
+    (0..4).for_each(|t| assert_eq!(rig.step(&gradient(t), &gradient(t + 1)).skipped, None));
+    assert_eq!(rig.step_alone(0, &gradient(4)).skipped, None);
+    close(&rig.read("a.w"), &ams_grad(0.02), 100.0 * 2f64.powi(-24));
+    close(&rig.read("b.w"), &ams_grad(0.05), 100.0 * 2f64.powi(-24));
 }
 
 /// Clipping by value, by norm, for one step only, and none: the bits are those of the kernel. Non-finite gradients
