@@ -285,6 +285,8 @@ impl Backend for Cuda {
             Launch::SoftmaxVjp { p, y, dy, dx } => self.run_softmax_vjp(&p, y, dy, &dx),
             Launch::Lstm { p, x, y, state } => self.run_lstm(&p, x, &y, state),
             Launch::LstmVjp { p, x, dh, dc, y, state } => self.run_lstm_vjp(&p, x, dh, dc, &y, state),
+            Launch::Gru { p, x, y } => self.run_gru(&p, x, &y),
+            Launch::GruVjp { p, x, dh, y, dx, state } => self.run_gru_vjp(&p, x, dh, &y, &dx, state),
             Launch::CrossEntropy { p, x, out } => self.run_cross_entropy(&p, x, out),
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.run_cross_entropy_vjp(&p, x, out, g, &dx),
             Launch::Ctc { p, x, losses, gradient } => self.run_ctc(&p, x, losses, gradient.as_deref()),

@@ -237,11 +237,19 @@ pub static SOFTMAX: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax" 
 /// Kernel of the gradient of a softmax of rows, or of its logarithm, with respect to the scores.
 pub static SOFTMAX_VJP: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax_vjp" };
 
-const LSTM_MODULE: Module = Module::new("lstm", &[STORE, ELEMENTWISE, FUNCTIONS, file!("lstm.cu")]);
+const CELL: File = file!("cell.cuh");
+
+const LSTM_MODULE: Module = Module::new("lstm", &[STORE, ELEMENTWISE, FUNCTIONS, CELL, file!("lstm.cu")]);
 /// Kernel of a step of an LSTM cell.
 pub static LSTM: Kernel = Kernel { module: &LSTM_MODULE, entry: "lstm" };
 /// Kernel of the gradient of a step of an LSTM cell.
 pub static LSTM_VJP: Kernel = Kernel { module: &LSTM_MODULE, entry: "lstm_vjp" };
+
+const GRU_MODULE: Module = Module::new("gru", &[STORE, ELEMENTWISE, FUNCTIONS, CELL, file!("gru.cu")]);
+/// Kernel of a step of a GRU cell.
+pub static GRU: Kernel = Kernel { module: &GRU_MODULE, entry: "gru" };
+/// Kernel of the gradient of a step of a GRU cell.
+pub static GRU_VJP: Kernel = Kernel { module: &GRU_MODULE, entry: "gru_vjp" };
 
 /// Maximum number of classes of a row that a single thread handles.
 pub const MAX_CLASSES_PER_THREAD: u32 = 32;
@@ -350,6 +358,8 @@ static STANDALONE: &[&Kernel] = &[
     &SOFTMAX_VJP,
     &LSTM,
     &LSTM_VJP,
+    &GRU,
+    &GRU_VJP,
     &CROSS_ENTROPY,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,

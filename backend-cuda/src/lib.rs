@@ -11,6 +11,7 @@
 //! }
 //! ```
 
+mod cell;
 mod conv_copies;
 mod copy;
 mod cross_entropy;
@@ -24,6 +25,7 @@ mod gemm;
 mod gemm_problem;
 mod gpu;
 mod grad_reduce;
+mod gru;
 mod kernel_selection;
 pub mod kernels;
 mod lstm;

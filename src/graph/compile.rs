@@ -69,7 +69,8 @@ pub(super) struct Compiler<'a, 's> {
     pub needs_gradient: Vec<bool>,
     pub live: Vec<bool>,
     pub gradients: Vec<Vec<Gradient>>,
-    /// Gradient of the value that each node has saved, if that is a further result: the state of a cell.
+    /// Gradient besides that of its result that was passed to each node: of the value that it has saved if that is a further
+    /// result, the state of a cell, or of products that have its shape.
     pub passed: Vec<Option<Gradient>>,
     pub contributes: Vec<usize>,
     pub statistics: Vec<(usize, u32)>,

@@ -33,6 +33,11 @@ impl<'c, 'a, 's> Context<'c, 'a, 's> {
         self.compiler.trace.nodes[self.node.inputs[i]].shape
     }
 
+    /// Returns the shape of another node.
+    pub fn shape_of(&self, node: usize) -> Shape {
+        self.compiler.trace.nodes[node].shape
+    }
+
     /// Returns the precision in which the operator runs; `None` for integers.
     pub fn precision(&self) -> Option<Precision> {
         self.compiler.precision[self.id]
@@ -387,6 +392,17 @@ impl Context<'_, '_, '_> {
         self.compiler.gradients[self.node.inputs[i]].push(gradient);
     }
 
+    /// Passes an f32 gradient through unchanged, to be added to gradients of other consumers of input `i`. Their sum rounds
+    /// once.
+    pub fn forward_term(&mut self, i: usize, dy: Gradient) -> Result<(), TraceError> {
+        match self.compiler.trace.nodes[self.node.inputs[i]].work {
+            super::NodeKind::Parameter(_) => return self.forward_grad(i, dy),
+            super::NodeKind::Input(_) | super::NodeKind::Frozen(_) | super::NodeKind::Operator(_) => {}
+        }
+        self.push_grad(i, dy);
+        Ok(())
+    }
+
     /// Returns true if each call of a layer in a step has sites of its own.
     pub fn each_call_has_sites(&self) -> bool {
         self.compiler.shared.sites.each_call()
@@ -436,9 +452,15 @@ impl Context<'_, '_, '_> {
         Ok(Some(rounded))
     }
 
-    /// Passes the gradient of a further result of another node to that node, whose backward pass comes later.
+    /// Passes a gradient besides that of its result to another node, whose backward pass comes later: of a further result,
+    /// or of products that have the node's shape.
     pub fn pass_gradient(&mut self, node: usize, gradient: Gradient) {
         self.compiler.passed[node] = Some(gradient);
+    }
+
+    /// Returns the gradient that has been passed to another node.
+    pub fn gradient_passed_to(&self, node: usize) -> Option<Gradient> {
+        self.compiler.passed[node]
     }
 
     /// Returns the gradient of the node's further result, if its consumers have computed one.

@@ -12,7 +12,7 @@ impl Compiler<'_, '_> {
         if !self.shared.sites.multiplies_eight_bits() {
             return;
         }
-        let formats = formats_of_halves(&self.launches);
+        let formats = formats_of_halves(&self.launches, self.fixed.scalar_zero());
         for launch in &mut self.launches {
             if let Operation::Gemm { p, a, b, .. } = &mut launch.operation {
                 *p = p.operand_formats([*a, *b].map(|buf| formats.get(&buf).copied().unwrap_or_default()));
@@ -22,11 +22,12 @@ impl Compiler<'_, '_> {
 }
 
 /// Returns the format of each half buffer that launches store to. A buffer has a format of 8 bits only if every store to
-/// it rounds to that format, or copies values of it. For example, a concatenation brings parts to a common exponent, so its
-/// result is FP16.
-fn formats_of_halves(launches: &[Launch]) -> HashMap<BufferId, StoreFormat> {
+/// it rounds to that format, copies values of it, or repeats the scalar `zero`, which every format has. For example, a
+/// concatenation brings parts to a common exponent, so its result is FP16.
+fn formats_of_halves(launches: &[Launch], zero: BufferId) -> HashMap<BufferId, StoreFormat> {
     let mut formats: HashMap<BufferId, StoreFormat> = HashMap::new();
-    for launch in launches {
+    let fills = |launch: &&Launch| matches!(launch.operation, Operation::Copy { x, .. } if x == zero);
+    for launch in launches.iter().filter(|launch| !fills(launch)) {
         let (stored, is_copied) = stored_format(&launch.operation, &formats);
         launch.with_stores(|y| {
             if y.y.dtype == DType::F16 {
@@ -68,6 +69,8 @@ fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>
         | Operation::SoftmaxVjp { .. }
         | Operation::Lstm { .. }
         | Operation::LstmVjp { .. }
+        | Operation::Gru { .. }
+        | Operation::GruVjp { .. }
         | Operation::CrossEntropy { .. }
         | Operation::CrossEntropyVjp { .. }
         | Operation::Ctc { .. }

@@ -42,10 +42,11 @@ impl Gates {
         x.product(&self.name, Op::Recurrent, weight, Some(bias))
     }
 
-    /// Computes the product with the hidden state of a step whose other products are `x`.
-    fn of_step<'t>(&self, h: Var<'t>, x: StepProducts<'t>) -> Var<'t> {
+    /// Computes the product with the hidden state of a step whose other products are `x`. If `is_sum`, the cell reads only
+    /// the sums of both.
+    fn of_step<'t>(&self, h: Var<'t>, x: StepProducts<'t>, is_sum: bool) -> Var<'t> {
         let [weight, bias] = [&self.weight, &self.bias].map(|one| h.tape().parameter(one));
-        h.step_product(&self.name, x, weight, bias)
+        h.step_product(&self.name, x, is_sum, weight, bias)
     }
 }
 
@@ -154,7 +155,7 @@ impl Cell<2> for LstmCell {
 
     fn step<'t>(&self, of_input: StepProducts<'t>, [h, c]: [Var<'t>; 2]) -> [Var<'t>; 2] {
         // Named after the cell, so that all calls have the same sites.
-        let [h, c] = self.of_hidden.of_step(h, of_input).lstm_step(&self.name, of_input, c);
+        let [h, c] = self.of_hidden.of_step(h, of_input, true).lstm_step(&self.name, of_input, c);
         let project =
             |(name, weight): &(String, Parameter)| h.product(name, Op::Recurrent, h.tape().parameter(weight), None);
         [self.projection.as_ref().map_or(h, project), c]
@@ -183,7 +184,6 @@ pub struct GruCell {
     name: String,
     of_input: Gates,
     of_hidden: Gates,
-    hidden: usize,
 }
 
 impl GruCell {
@@ -191,7 +191,7 @@ impl GruCell {
     pub fn new(scope: &mut Scope<'_>, inputs: usize, hidden: usize) -> Self {
         let of_input = Gates::new(&mut scope.at("ih"), inputs, [3, hidden]);
         let of_hidden = Gates::new(&mut scope.at("hh"), hidden, [3, hidden]);
-        Self { name: scope.path().to_owned(), of_input, of_hidden, hidden }
+        Self { name: scope.path().to_owned(), of_input, of_hidden }
     }
 
     /// Computes the next state h of the GRU cell from x and h.
@@ -208,7 +208,7 @@ impl Cell<1> for GruCell {
     fn of_layer(scope: &mut Scope<'_>, layer: &str, inputs: usize, Units { hidden, .. }: Units) -> Self {
         let of_input = Gates::of_layer(scope, "ih", layer, inputs, [3, hidden]);
         let of_hidden = Gates::of_layer(scope, "hh", layer, hidden, [3, hidden]);
-        Self { name: format!("{}.{layer}", scope.path()), of_input, of_hidden, hidden }
+        Self { name: format!("{}.{layer}", scope.path()), of_input, of_hidden }
     }
 
     fn widths(Units { hidden, .. }: Units) -> [usize; 1] {
@@ -224,19 +224,8 @@ impl Cell<1> for GruCell {
     }
 
     fn step<'t>(&self, of_input: StepProducts<'t>, [h]: [Var<'t>; 1]) -> [Var<'t>; 1] {
-        // Explicit names, so that all calls have the same sites.
-        let called = |var: Var<'t>, what: &str| var.named(&format!("{}.{what}", self.name));
-        let lens = [self.hidden; 3];
-        let of_input = of_input.alone(&format!("{}.steps", self.name)).split_as(&self.of_input.name, 3, &lens);
-        let of_hidden = self.of_hidden.forward(h).split_as(&self.of_hidden.name, 3, &lens);
-        let gate = |i: usize, what: &str| {
-            let sum = called(of_input[i] + of_hidden[i], &format!("{what}.sum"));
-            called(sum.sigmoid(), what)
-        };
-        let (reset, update) = (gate(0, "reset"), gate(1, "update"));
-        let old = called(reset * of_hidden[2], "old");
-        let new = called(called(of_input[2] + old, "new.sum").tanh(), "new");
-        let step = called(update * called(h - new, "difference"), "step");
-        [called(new + step, "h")]
+        // Named after the cell, so that all calls have the same sites. The candidate reads its product with h through the
+        // reset gate.
+        [self.of_hidden.of_step(h, of_input, false).gru_step(&self.name, of_input, h)]
     }
 }

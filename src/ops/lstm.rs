@@ -1,36 +1,23 @@
 //! One step of an LSTM cell, as one operator with two results.
 
-use super::sequence::{add_to_place, fill};
+#[cfg(feature = "onnx")]
+use super::cell::{gate_of, products_of_step};
+use super::{
+    cell::StepProducts,
+    sequence::{add_to_place, fill},
+};
 #[cfg(feature = "onnx")]
 use crate::onnx::Writer;
 use crate::{
     Shape, TraceError, Var,
-    graph::{Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, cast, other_shape, size},
+    graph::{Context, Gradient, Operation, Operator, ScaleRule, StoreSpec, cast},
 };
 use gradscale_core::{
     amp::Precision,
-    backend::{DType, LstmArgs, Slot},
+    backend::{CellArgs, DType, Slot},
     ops::{GradientFlow, Lstm, Op},
     scaled::Scaled,
 };
-
-/// Products of a recurrent cell with the inputs: of one step alone, or of all steps, `[n, 1, steps, gates·hidden]`, marked
-/// by [`Var::unbound_as`], of which one is read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StepProducts<'t> {
-    pub all: Var<'t>,
-    /// Step that is read; `None` if there is no other.
-    pub step: Option<usize>,
-    /// True for the step that is computed first.
-    pub is_first: bool,
-}
-
-impl<'t> StepProducts<'t> {
-    /// Returns the products of the step alone.
-    pub(crate) fn alone(self, name: &str) -> Var<'t> {
-        self.step.map_or(self.all, |step| self.all.place_as(name, 2, step))
-    }
-}
 
 impl<'t> Var<'t> {
     /// Computes the next state h′, c′ of an LSTM cell `name` from its products with the hidden state, which are this
@@ -38,29 +25,13 @@ impl<'t> Var<'t> {
     pub(crate) fn lstm_step(self, name: &str, x: StepProducts<'t>, c: Self) -> [Self; 2] {
         let of_cell = |what: &str| format!("{name}.{what}");
         let h = self.try_record(|| {
-            let [n, height, width, hidden] = c.shape().sizes();
-            let of_step = Shape::from([n, height, width, 4 * hidden]);
-            let steps = if x.step.is_some() { x.all.shape().sizes()[2] } else { 1 };
-            let of_all = if x.step.is_some() { Shape::from([n, 1, steps, 4 * hidden]) } else { of_step };
-            for (value, what, fits) in [(self, "product with the state", of_step), (x.all, "product with x", of_all)] {
-                if value.shape() != fits {
-                    return Err(other_shape(name, what, value, fits));
-                }
-            }
-            let p = Lstm::new(size(name, c.shape().rows())?, size(name, hidden)?);
-            let p = p.and_then(|p| p.of_step(size_of(x.step.unwrap_or(0)), size_of(steps)));
-            let p = p.map_err(|error| TraceError::new(name, error))?;
+            let p = x.descriptor(name, self, c)?;
             Ok(self.record_named_op(of_cell("h"), Op::Recurrent, Cell(p), &[x.all, c], c.shape()))
         });
         // The type of c′ in the plan is that of c.
         let state = NextState { of: h.id() };
         [h, h.record_named_op(of_cell("c"), Op::Slice, state, &[c], c.shape())]
     }
-}
-
-/// Converts a number of steps, which are fewer than elements, to the type of descriptors.
-fn size_of(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 /// Operator of a step of an LSTM cell, with inputs h-products, x-products and c. Its result is h′; it saves c′.
@@ -78,25 +49,15 @@ impl Operator for Cell {
         let (h, x, c) = (at.read(0)?.buf, at.read(1)?.buf, at.read_in(2, None)?.buf);
         let state = at.new_buffer(DType::F32, self.state_len());
         at.save(state);
-        at.store(|y| Operation::Lstm { p: self.0, x: LstmArgs { x, h, c }, y, state: state.buf })
+        at.store(|y| Operation::Lstm { p: self.0, x: CellArgs { x, h, state: c }, y, state: state.buf })
     }
 
     #[cfg(feature = "onnx")]
     fn onnx(&self, at: &mut Writer<'_>) -> Result<(), TraceError> {
-        let (hidden, [step, steps]) = (self.0.shape()[1] as usize, self.0.step());
-        let (of_hidden, mut of_input, c) = (at.x(0)?, at.x(1)?, at.x(2)?);
-        if steps > 1 {
-            let ends = [step, step + 1].map(|place| at.ints(&[place.into()]));
-            let axis = at.ints(&[Writer::axis(2, false)]);
-            of_input = at.emit("Slice", &[&of_input, &ends[0], &ends[1], &axis], &[]);
-        }
-        let [n, height, width, _] = at.node().shape.sizes();
-        let of_input = at.reshape(&of_input, &[n, height, width, 4 * hidden]);
+        let (of_hidden, of_input, c) = (at.x(0)?, products_of_step(at, &self.0)?, at.x(2)?);
         let sums = at.emit("Add", &[&of_input, &of_hidden], &[]);
         let gates: [String; 4] = std::array::from_fn(|gate| {
-            let ends = [gate, gate + 1].map(|end| at.ints(&[(end * hidden) as i64]));
-            let axis = at.ints(&[Writer::axis(3, false)]);
-            let sum = at.emit("Slice", &[&sums, &ends[0], &ends[1], &axis], &[]);
+            let sum = gate_of(at, &sums, gate);
             at.emit(if gate == 2 { "Tanh" } else { "Sigmoid" }, &[&sum], &[])
         });
         let kept = at.emit("Mul", &[&gates[1], &c], &[]);
@@ -116,7 +77,7 @@ impl Operator for Cell {
         let dc = at.passed_gradient().map(|dc| Scaled::new(dc.value.buf, dc.slot));
         let (y, rule) = at.destination(0, dy, GradientFlow::Cast, ScaleRule::FromValues)?;
         let of_state = at.new_buffer(DType::F32, self.state_len());
-        let (x, dh, state) = (LstmArgs { x, h, c }, dy.value.buf, of_state.buf);
+        let (x, dh, state) = (CellArgs { x, h, state: c }, dy.value.buf, of_state.buf);
         at.emit_with_scale_rule(rule, Operation::LstmVjp { p: self.0, x, dh, dc, y, state });
         let of_sums = Gradient { value: y.y, slot: y.to };
         if at.needs_grad(1) {

@@ -2,6 +2,7 @@
 //! implementation of [`Operator`](crate::graph::Operator) with the launches forward and backward.
 
 mod binary;
+mod cell;
 mod clip;
 mod conv;
 mod cross_entropy;
@@ -12,6 +13,7 @@ mod embedding;
 mod expand;
 mod extremum;
 mod gather;
+mod gru;
 mod linear;
 mod loss;
 mod lstm;
@@ -39,9 +41,9 @@ mod top_k;
 mod unary;
 mod where_cond;
 
+pub(crate) use cell::StepProducts;
 pub use cross_entropy::CrossEntropy;
 pub use custom::{CustomGradient, CustomOperator};
-pub(crate) use lstm::StepProducts;
 pub use matmul::AttentionMask;
 pub use multibox::MultiBox;
 pub use region::{AnchorTruth, RegionTruth};

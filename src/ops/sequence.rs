@@ -124,21 +124,24 @@ impl Operator for Place {
 pub(super) fn add_to_place(
     at: &mut Context<'_, '_, '_>, i: usize, piece: Shape, [axis, place]: [usize; 2], dy: Gradient,
 ) -> Result<(), TraceError> {
-    let shape = at.input(i);
-    let whole = match at.peek_grad(i) {
-        Some(whole) => whole,
-        None => {
-            // Positions without a gradient remain 0.
-            let value = at.new_buffer(DType::F32, shape.len());
-            fill(at, StoreSpec::passthrough(value, Slot::ONE))?;
-            let whole = Gradient { value, slot: dy.slot };
-            at.push_grad(i, whole);
-            whole
-        }
-    };
+    let (shape, whole) = (at.input(i), gradient_of_places(at, i, dy.slot)?);
     let p = part(at.node, [shape, piece], axis, place, Way::Into)?;
     at.emit(Operation::Copy { p, x: dy.value.buf, y: StoreSpec::rescaled(whole.value, dy.slot, whole.slot) });
     Ok(())
+}
+
+/// Returns the gradient of input `i`, f32, into which operators write parts. The first of them creates it, at the exponent
+/// of its slot.
+pub(super) fn gradient_of_places(at: &mut Context<'_, '_, '_>, i: usize, slot: Slot) -> Result<Gradient, TraceError> {
+    if let Some(whole) = at.peek_grad(i) {
+        return Ok(whole);
+    }
+    // Positions without a gradient remain 0.
+    let value = at.new_buffer(DType::F32, at.input(i).len());
+    fill(at, StoreSpec::passthrough(value, Slot::ONE))?;
+    let whole = Gradient { value, slot };
+    at.push_grad(i, whole);
+    Ok(whole)
 }
 
 impl Tape {

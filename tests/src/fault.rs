@@ -63,10 +63,14 @@ pub enum Fault {
     HiddenColumnRead,
     /// The gradient of a softmax lacks the sum over its row.
     RowSumDropped,
-    /// A step of an LSTM cell reads the products of the first step.
+    /// A step of a recurrent cell reads the products of the first step.
     StepIgnored,
     /// The gradient of an LSTM's cell state is taken at another exponent than its own.
     StateNotRescaled,
+    /// The gradient of a GRU's products with the hidden state is that of its products with the input.
+    ResetDropped,
+    /// The gradient of a GRU's products with the inputs is written at the exponent of the other gradients.
+    InputsNotRescaled,
     /// The variance of a normalisation is divided by n − 1.
     UnbiasedVariance,
     /// Dropout draws the same mask in every step.
@@ -75,7 +79,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
@@ -104,6 +108,8 @@ impl Fault {
         Self::RowSumDropped,
         Self::StepIgnored,
         Self::StateNotRescaled,
+        Self::ResetDropped,
+        Self::InputsNotRescaled,
         Self::UnbiasedVariance,
         Self::SeedIgnored,
     ];

@@ -3,13 +3,13 @@
 use gradscale_conformance::Reference;
 use gradscale_core::{
     backend::{
-        Backend, Cost, CrossEntropyArgs, CtcArgs,
+        Backend, CellArgs, Cost, CrossEntropyArgs, CtcArgs,
         DType::{self, F16, F32, U8, U32},
-        Launch, LstmArgs, NormSaved, OnDevice, Param, Slot, Store,
+        Launch, NormSaved, OnDevice, Param, Slot, Store,
     },
     block_format::BlockFormat,
     ops::{
-        Binary, BinaryOp, Broadcast, Conv2d, CrossEntropy, Ctc, Dim, GatherScatter, Gemm, Lstm, Norm, NormOver,
+        Binary, BinaryOp, Broadcast, Conv2d, CrossEntropy, Ctc, Dim, GatherScatter, Gemm, Gru, Lstm, Norm, NormOver,
         Optimizer, Pass, Pool, PoolOp, Reduce, ReduceOp, RoiAlign, RoiPool, Rows, Rule, Softmax, SoftmaxColumns,
         Strided, Unary,
     },
@@ -182,7 +182,7 @@ fn normalisation_and_losses() {
     check(&launch, "softmax 1x6x5 logarithm", 60 + 60, 5 * 30);
     // 2 rows of 3 units: 6 units, 24 sums, of which each step of x has as many.
     let p = Lstm::new(2, 3).and_then(|p| p.of_step(1, 5)).expect("a shape");
-    let x = LstmArgs { x: &half, h: &half, c: &wide };
+    let x = CellArgs { x: &half, h: &half, state: &wide };
     let launch = One::Lstm { p, x, y: rig.store(&mut y), state: &mut saved };
     check(&launch, "lstm 2x3", 48 + 48 + 24 + 12 + 24, 13 * 6);
     let launch = One::LstmVjp { p, x, dh: &half, dc: None, y: rig.store(&mut y), state: &mut saved };
@@ -190,6 +190,13 @@ fn normalisation_and_losses() {
     let dc = Some(Scaled::new(&wide, Slot::ONE));
     let launch = One::LstmVjp { p, x, dh: &half, dc, y: rig.store(&mut y), state: &mut saved };
     check(&launch, "lstm_vjp 2x3", 48 + 48 + 24 + 12 + 24 + 48 + 24, 34 * 6);
+    // 6 units of 18 products.
+    let p = Gru::new(2, 3).and_then(|p| p.of_step(1, 5)).expect("a shape");
+    let launch = One::Gru { p, x, y: rig.store(&mut y) };
+    check(&launch, "gru 2x3", 36 + 36 + 24 + 12, 10 * 6);
+    let dx = Scaled::new(&mut gradient, Slot::ONE);
+    let launch = One::GruVjp { p, x, dh: &half, y: rig.store(&mut y), dx, state: &mut saved };
+    check(&launch, "gru_vjp 2x3", 36 + 36 + 24 + 12 + 36 + 72 + 24, 23 * 6);
     let p = CrossEntropy::new(6, 4).expect("a shape");
     let x = CrossEntropyArgs { logits: &wide, labels: &bytes, weights: Some(&wide) };
     check(&One::CrossEntropy { p, x, out: &mut saved }, "cross_entropy 6x4", 96 + 6 + 16 + 32, 96);

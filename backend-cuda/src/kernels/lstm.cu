@@ -1,40 +1,13 @@
-// Steps of an LSTM cell, and their gradients (`core::ops::Lstm`). A thread has N neighbouring hidden units of a row: eight,
-// if rows come in eights. The gradient computes the gates and c′ again.
-
-struct LstmCell {
-    // Products with the inputs of all steps, with the hidden state, and the cell state.
-    const void* x;
-    const void* h;
-    const void* c;
-    u32 x_type, h_type, c_type;
-    // Numbers of hidden units of all rows, and of a row.
-    u32 units, hidden;
-    // Step that is read of x, and number of its steps.
-    u32 step, steps;
-    u32 unused;
-};
-
-DEVICE void store_units(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 i, float (&v)[1]) { store_scalar(s, e, stats, i, v[0]); }
-DEVICE void store_units(const Store& s, const Epilogue& e, StatsAccumulator& stats, u64 i, float (&v)[8]) { store_vec8(s, e, stats, i, v); }
-
-// Writes f32 values without an epilogue.
-template <int N>
-DEVICE void write_units(float* y, u64 i, const float (&v)[N]) {
-#pragma unroll
-    for (int j = 0; j < N; j++) y[i + j] = v[j];
-}
-
-// Place of the first gate of a unit in the products with h.
-DEVICE u64 gate_of_unit(const LstmCell& p, u32 i) { return i + 3ull * (i / p.hidden) * p.hidden; }
+// Steps of an LSTM cell, and their gradients (`core::ops::Lstm`). The gradient computes the gates and c′ again.
 
 // Units from `i` on.
 template <int N>
 struct LstmUnits {
     // Gates i, f, g, o; c and c′.
     float gates[4][N], before[N], state[N];
-    DEVICE_MEMBER void compute(const LstmCell& p, u32 i) {
-        const u64 of_h = gate_of_unit(p, i), of_x = of_h + ((u64)(i / p.hidden) * (p.steps - 1) + p.step) * 4 * p.hidden;
-        load_vec(p.c, p.c_type, i, before);
+    DEVICE_MEMBER void compute(const Cell& p, u32 i) {
+        const u64 of_h = gate_of_unit<4>(p, i), of_x = gate_of_step<4>(p, i);
+        load_vec(p.state, p.state_type, i, before);
 #pragma unroll
         for (u32 gate = 0; gate < 4; gate++) {
             float products[N];
@@ -53,14 +26,13 @@ struct LstmUnits {
 
 struct LstmParams {
     Store y;
-    LstmCell cell;
+    Cell cell;
     float* state;
 };
 
 template <int N>
 DEVICE void compute_units(const LstmParams& p, const Epilogue& e, StatsAccumulator& stats) {
-    const u32 step = N * blocks_x() * THREADS;
-    for (u32 i = N * (block_x() * THREADS + thread_index()); i < p.cell.units; i += step) {
+    for_units<N>(p.cell, [&](u32 i) {
         LstmUnits<N> units;
         units.compute(p.cell, i);
         write_units(p.state, i, units.state);
@@ -68,9 +40,7 @@ DEVICE void compute_units(const LstmParams& p, const Epilogue& e, StatsAccumulat
 #pragma unroll
         for (int j = 0; j < N; j++) v[j] = units.gates[3][j] * tanhf(units.state[j]);
         store_units(p.y, e, stats, i, v);
-        // Prevents an overflow of `i` after the last unit.
-        if (p.cell.units - i <= step) break;
-    }
+    });
 }
 
 KERNEL(lstm, LstmParams) {
@@ -86,7 +56,7 @@ KERNEL(lstm, LstmParams) {
 
 struct LstmVjpParams {
     Store y;
-    LstmCell cell;
+    Cell cell;
     // Gradients of h′ and of c′; the latter is f32, or null.
     const void* dh;
     const void* dc;
@@ -97,9 +67,8 @@ struct LstmVjpParams {
 
 template <int N>
 DEVICE void differentiate_units(const LstmVjpParams& p, const Epilogue& e, StatsAccumulator& stats) {
-    const u32 step = N * blocks_x() * THREADS;
     const Factor factor = scale_factor(p.y.exponents[p.dc_slot], p.y.exponents[p.y.from]);
-    for (u32 i = N * (block_x() * THREADS + thread_index()); i < p.cell.units; i += step) {
+    for_units<N>(p.cell, [&](u32 i) {
         LstmUnits<N> units;
         units.compute(p.cell, i);
         float dh[N], dc[N];
@@ -122,11 +91,10 @@ DEVICE void differentiate_units(const LstmVjpParams& p, const Epilogue& e, Stats
             of_state[j] = d * f;
         }
         write_units(p.state, i, of_state);
-        const u64 first = gate_of_unit(p.cell, i);
+        const u64 first = gate_of_unit<4>(p.cell, i);
 #pragma unroll
         for (u32 gate = 0; gate < 4; gate++) store_units(p.y, e, stats, first + (u64)gate * p.cell.hidden, units.gates[gate]);
-        if (p.cell.units - i <= step) break;
-    }
+    });
 }
 
 KERNEL(lstm_vjp, LstmVjpParams) {

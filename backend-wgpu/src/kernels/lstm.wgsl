@@ -4,7 +4,7 @@ struct Params {
     store: Store,
     /// Types of x, h and c.
     types: vec4<u32>,
-    shape: LstmShape,
+    shape: CellShape,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;

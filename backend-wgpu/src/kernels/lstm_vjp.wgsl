@@ -1,10 +1,10 @@
 // Gradient of a step of an LSTM cell, in f32: of the sums before the functions of the gates, and of c. The sums are stored
-// by another kernel. Needs lstm_unit.wgsl.
+// by another kernel. Needs lstm_unit.wgsl and cell_exponents.wgsl.
 
 struct Params {
     /// Types of x, h, c and dh.
     types: vec4<u32>,
-    shape: LstmShape,
+    shape: CellShape,
     /// Slots of the exponents of dc and of dh, and 1 if there is dc.
     state_slot: u32,
     slot: u32,
@@ -12,12 +12,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-/// Exponents of the step: core's `Control::words`.
-@group(0) @binding(1) var<storage, read> control: array<u32>;
-
-fn exponent(slot: u32) -> i32 {
-    return bitcast<i32>(control[CONTROL_HEADER + slot]);
-}
 
 @compute @workgroup_size(256)
 fn main(

@@ -1,6 +1,7 @@
 //! Operators: each file converts a descriptor to launches of kernels.
 
 mod binary;
+mod cell;
 mod conv;
 mod coop;
 mod copy;
@@ -8,6 +9,7 @@ mod cross_entropy;
 mod ctc;
 mod gemm;
 mod global_norm;
+mod gru;
 mod loader;
 mod lstm;
 mod multi_tensor;

@@ -1,6 +1,6 @@
 //! Memory traffic and arithmetic of a launch, computed from its shapes.
 
-use super::{Backend, Buffer, Launch, OnDevice, Operands, Store};
+use super::{Backend, Buffer, CellArgs, Launch, OnDevice, Operands, Store};
 use crate::ops::{
     BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, GemmShape, NormOver, Pass, PoolOp, ReduceOp, Rule,
     SoftmaxColumns, Unary,
@@ -38,6 +38,11 @@ const LSTM_OPERATIONS: u64 = 13;
 /// Operations per hidden unit of an LSTM cell's gradient: the twelve up to tanh c′ again, five for the gradient of c′, one
 /// for that of c, and four for the gradient of each sum.
 const LSTM_VJP_OPERATIONS: u64 = 12 + 5 + 1 + 16;
+/// Operations per hidden unit of a GRU cell: two sums and functions, a product, a sum and a function for n, three for h′.
+const GRU_OPERATIONS: u64 = 10;
+/// Operations per hidden unit of a GRU cell's gradient: the seven up to n again, five for the gradient of n, one for that
+/// of its product with h, four for r, five for z, and one for h.
+const GRU_VJP_OPERATIONS: u64 = 7 + 5 + 1 + 4 + 5 + 1;
 /// Operations per state and direction of a CTC alignment: the logarithm of a sum of three exponentials, and the logit.
 const CTC_OPERATIONS: u64 = 9;
 /// Operations per sample point of a box and channel: four products with the interpolation weights, and their sum.
@@ -57,6 +62,12 @@ fn bytes<T: Buffer>(buffer: &T, elements: u64) -> u64 {
 /// destination.
 fn stored<B: Backend>(store: &Store<'_, B>, elements: u64) -> u64 {
     bytes(&*store.y, elements) * if store.add { 2 } else { 1 }
+}
+
+/// Returns the memory traffic in bytes for reading the operands of a step of a cell with that many units and gates. Of x
+/// one step is read.
+fn of_cell<T: Buffer>(x: &CellArgs<&T>, units: u64, gates: u64) -> u64 {
+    bytes(x.x, gates) + bytes(x.h, gates) + bytes(x.state, units)
 }
 
 /// Returns the number of multiplications and additions of a convolution, which is the same in its three passes.
@@ -220,15 +231,22 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
             }
             Self::Lstm { p, x, y, state } => {
                 let (units, gates) = (u64::from(p.state_len()), u64::from(p.gates_len()));
-                // One step of x is read.
-                let read = bytes(x.x, gates) + bytes(x.h, gates) + bytes(x.c, units);
-                (read + stored(y, units) + bytes(&**state, units), LSTM_OPERATIONS * units)
+                (of_cell(x, units, gates) + stored(y, units) + bytes(&**state, units), LSTM_OPERATIONS * units)
             }
             Self::LstmVjp { p, x, dh, dc, y, state } => {
                 let (units, gates) = (u64::from(p.state_len()), u64::from(p.gates_len()));
-                let read = bytes(x.x, gates) + bytes(x.h, gates) + bytes(x.c, units) + bytes(*dh, units);
-                let more = dc.map_or(0, |dc| bytes(dc.data, units));
-                (read + more + stored(y, gates) + bytes(&**state, units), LSTM_VJP_OPERATIONS * units)
+                let read = of_cell(x, units, gates) + bytes(*dh, units) + dc.map_or(0, |dc| bytes(dc.data, units));
+                (read + stored(y, gates) + bytes(&**state, units), LSTM_VJP_OPERATIONS * units)
+            }
+            Self::Gru { p, x, y } => {
+                let (units, gates) = (u64::from(p.state_len()), u64::from(p.gates_len()));
+                (of_cell(x, units, gates) + stored(y, units), GRU_OPERATIONS * units)
+            }
+            Self::GruVjp { p, x, dh, y, dx, state } => {
+                let (units, gates) = (u64::from(p.state_len()), u64::from(p.gates_len()));
+                let read = of_cell(x, units, gates) + bytes(*dh, units);
+                let written = bytes(&*dx.data, gates) + bytes(&**state, units);
+                (read + stored(y, gates) + written, GRU_VJP_OPERATIONS * units)
             }
             Self::CrossEntropy { p, x, out } => {
                 let [rows, classes] = p.shape().map(u64::from);
@@ -405,6 +423,7 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
             }
             // Steps of a sequence have one line.
             Launch::Lstm { p, .. } | Launch::LstmVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
+            Launch::Gru { p, .. } | Launch::GruVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
             Launch::CrossEntropy { p, .. } | Launch::CrossEntropyVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),
             Launch::Ctc { p, .. } => write!(f, "{} {}", Sizes(p.logits()), p.letters()),
             // The lists of parameters are not available for every kind of operands.

@@ -1,8 +1,8 @@
 //! All operators of a device as one enum.
 
-use super::{CrossEntropyArgs, CtcArgs, LstmArgs, MapOperands, NormSaved, Operands, Slot, UpdateGuard};
+use super::{CellArgs, CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands, Slot, UpdateGuard};
 use crate::ops::{
-    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Lstm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign,
+    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Gru, Lstm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign,
     RoiPool, Rows, Softmax, Strided, Unary,
 };
 use crate::{block_format::BlockFormat, scaled::Scaled, store_format::StoreFormat};
@@ -268,7 +268,7 @@ pub enum Launch<O: Operands> {
         /// Sizes of the cell, and the step that is read of x.
         p: Lstm,
         /// Products and cell state of the step.
-        x: LstmArgs<O::Read>,
+        x: CellArgs<O::Read>,
         /// Destination of the next hidden state h′, `[rows, hidden]`.
         y: O::Store,
         /// Next cell state c′, f32 `[rows, hidden]`.
@@ -279,7 +279,7 @@ pub enum Launch<O: Operands> {
         /// Descriptor of the cell's forward pass.
         p: Lstm,
         /// Products and cell state of the cell's forward pass.
-        x: LstmArgs<O::Read>,
+        x: CellArgs<O::Read>,
         /// Gradient of the hidden state h′, `[rows, hidden]`.
         dh: O::Read,
         /// Gradient of the cell state c′, f32 `[rows, hidden]`, with the slot of its exponent. It is 0 if absent.
@@ -287,6 +287,32 @@ pub enum Launch<O: Operands> {
         /// Destination of the gradient of the sums of both products, `[rows, 4, hidden]`.
         y: O::Store,
         /// Gradient of the cell state c, f32 `[rows, hidden]`, at the exponent from which y is stored.
+        state: O::Write,
+    },
+    /// One step of a GRU cell.
+    Gru {
+        /// Sizes of the GRU cell, and the step that is read of x.
+        p: Gru,
+        /// Products and hidden state of the step.
+        x: CellArgs<O::Read>,
+        /// Destination of the next hidden state h′ of the GRU cell, `[rows, hidden]`.
+        y: O::Store,
+    },
+    /// Gradients (vjp) of a step of a GRU cell.
+    GruVjp {
+        /// Descriptor of the GRU cell's forward pass.
+        p: Gru,
+        /// Products and hidden state of the GRU cell's forward pass.
+        x: CellArgs<O::Read>,
+        /// Gradient of the GRU cell's next hidden state h′, `[rows, hidden]`.
+        dh: O::Read,
+        /// Destination of the gradient of the products with the hidden state, `[rows, 3, hidden]`.
+        y: O::Store,
+        /// Gradient of the products with the inputs of all steps, f32 `[rows, steps, 3, hidden]`, at the exponent of its
+        /// slot. The launch writes that of its step.
+        dx: Scaled<O::Write, Slot>,
+        /// Gradient of the hidden state h that the update gate keeps, f32 `[rows, hidden]`, at the exponent from which y is
+        /// stored.
         state: O::Write,
     },
     /// Softmax and weighted cross-entropy of logits and labels.
@@ -376,6 +402,8 @@ impl<O: Operands> Launch<O> {
             Self::SoftmaxVjp { .. } => "softmax_vjp",
             Self::Lstm { .. } => "lstm",
             Self::LstmVjp { .. } => "lstm_vjp",
+            Self::Gru { .. } => "gru",
+            Self::GruVjp { .. } => "gru_vjp",
             Self::CrossEntropy { .. } => "cross_entropy",
             Self::CrossEntropyVjp { .. } => "cross_entropy_vjp",
             Self::Ctc { .. } => "ctc",
@@ -447,6 +475,11 @@ impl<O: Operands> Launch<O> {
             Self::LstmVjp { p, x, dh, dc, y, state } => {
                 let (x, dh, dc) = (x.map(|x| m.read(x)), m.read(dh), dc.map(|dc| dc.map(|dc| m.read(dc))));
                 Launch::LstmVjp { p, x, dh, dc, y: m.store(y), state: m.write(state) }
+            }
+            Self::Gru { p, x, y } => Launch::Gru { p, x: x.map(|x| m.read(x)), y: m.store(y) },
+            Self::GruVjp { p, x, dh, y, dx, state } => {
+                let (x, dh, y) = (x.map(|x| m.read(x)), m.read(dh), m.store(y));
+                Launch::GruVjp { p, x, dh, y, dx: dx.map(|dx| m.write(dx)), state: m.write(state) }
             }
             Self::CrossEntropy { p, x, out } => Launch::CrossEntropy { p, x: x.map(|x| m.read(x)), out: m.write(out) },
             Self::CrossEntropyVjp { p, x, out, g, dx } => {

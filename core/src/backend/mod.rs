@@ -40,7 +40,7 @@ pub use error::{Error, ErrorKind};
 pub use grad_reduce::{GradReduce, UniqueId};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
-pub use store::{CrossEntropyArgs, CtcArgs, LstmArgs, NormSaved, Param, Store};
+pub use store::{CellArgs, CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
 pub use update_guard::UpdateGuard;
 
 use crate::stats::{FlushRule, Stats};

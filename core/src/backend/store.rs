@@ -101,15 +101,15 @@ pub struct CtcArgs<R> {
     pub target_lengths: R,
 }
 
-/// Operands of a step of an LSTM cell: products, state.
+/// Operands of a step of a recurrent cell: products, state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LstmArgs<R> {
-    /// Products of the cell with the inputs of all steps, `[rows, steps, 4, hidden]`.
+pub struct CellArgs<R> {
+    /// Products of the cell with the inputs of all steps, `[rows, steps, gates, hidden]`.
     pub x: R,
-    /// Products of the cell with the hidden state, `[rows, 4, hidden]`.
+    /// Products of the cell with the hidden state, `[rows, gates, hidden]`.
     pub h: R,
-    /// Cell state c, `[rows, hidden]`.
-    pub c: R,
+    /// Cell state c of an LSTM or hidden state h of a GRU, `[rows, hidden]`.
+    pub state: R,
 }
 
 impl<R> NormSaved<R> {
@@ -126,10 +126,10 @@ impl<R> CrossEntropyArgs<R> {
     }
 }
 
-impl<R> LstmArgs<R> {
-    /// Converts each operand of the LSTM cell with `f`.
-    pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> LstmArgs<T> {
-        LstmArgs { x: f(self.x), h: f(self.h), c: f(self.c) }
+impl<R> CellArgs<R> {
+    /// Converts each operand of the cell with `f`.
+    pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CellArgs<T> {
+        CellArgs { x: f(self.x), h: f(self.h), state: f(self.state) }
     }
 }
 

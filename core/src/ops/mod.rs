@@ -5,10 +5,12 @@
 //! convolution weights OHWI.
 
 mod binary;
+mod cell;
 mod conv;
 mod cross_entropy;
 mod ctc;
 mod gemm;
+mod gru;
 mod lstm;
 mod norm;
 mod op;
@@ -24,10 +26,12 @@ mod strided;
 mod unary;
 
 pub use binary::{Binary, BinaryOp, Broadcast};
+pub use cell::CellStep;
 pub use conv::{Conv2d, Pass};
 pub use cross_entropy::{CrossEntropy, CrossEntropyRow, Divisor};
 pub use ctc::Ctc;
 pub use gemm::{Gemm, GemmShape};
+pub use gru::{Gru, GruUnit, GruUnitGradient};
 pub use lstm::{Lstm, LstmUnit, LstmUnitGradient};
 pub use norm::{Norm, NormOver};
 pub use op::{ActivationFlow, GradientFlow, List, Op, UnknownOp};

@@ -2,6 +2,7 @@
 
 mod binary;
 mod cast;
+mod cell;
 mod conv;
 mod convolution;
 mod copy;
@@ -10,6 +11,7 @@ mod cross_entropy_vjp;
 mod ctc;
 mod gemm;
 mod global_norm;
+mod gru;
 mod lstm;
 mod memory;
 mod norm;
@@ -60,6 +62,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     softmax::cases(&mut cases);
     softmax_vjp::cases(&mut cases);
     lstm::cases(&mut cases);
+    gru::cases(&mut cases);
     cross_entropy::cases(&mut cases);
     cross_entropy_vjp::cases(&mut cases);
     ctc::cases(&mut cases);
@@ -101,6 +104,8 @@ pub const OPERATORS: &[&str] = &[
     "softmax_vjp",
     "lstm",
     "lstm_vjp",
+    "gru",
+    "gru_vjp",
     "cross_entropy",
     "cross_entropy_vjp",
     "ctc",

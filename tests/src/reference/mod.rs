@@ -2,6 +2,7 @@
 //!
 //! One loop for each operator (`operators.rs`), no speed. Tests break it on purpose, see [`crate::Fault`].
 
+mod cells;
 mod operators;
 
 use crate::Fault;
@@ -196,6 +197,8 @@ impl Backend for Reference {
             Launch::SoftmaxVjp { p, y, dy, dx } => self.softmax_vjp(&p, y, dy, dx),
             Launch::Lstm { p, x, y, state } => self.lstm(&p, x, y, state),
             Launch::LstmVjp { p, x, dh, dc, y, state } => self.lstm_vjp(&p, x, dh, dc, y, state),
+            Launch::Gru { p, x, y } => self.gru(&p, x, y),
+            Launch::GruVjp { p, x, dh, y, dx, state } => self.gru_vjp(&p, x, dh, y, dx, state),
             Launch::CrossEntropy { p, x, out } => self.cross_entropy(&p, x, out),
             Launch::CrossEntropyVjp { p, x, out, g, dx } => self.cross_entropy_vjp(&p, x, out, g, dx),
             Launch::Ctc { p, x, losses, gradient } => crate::ctc::run(&p, x, losses, gradient),

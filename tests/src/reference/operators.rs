@@ -334,50 +334,6 @@ impl Reference {
         self.put(dx, gradients)
     }
 
-    /// The sums of a hidden unit's gates, and its cell state.
-    fn sums(&self, p: &Lstm, x: LstmArgs<&Memory>, unit: usize) -> ([f32; 4], f32) {
-        let hidden = p.shape()[1] as usize;
-        let (row, k) = (unit / hidden, unit % hidden);
-        let step = if self.on(Fault::StepIgnored) { 0 } else { p.step()[0] as usize };
-        let start = (row * p.step()[1] as usize + step) * 4 * hidden;
-        let sum = |gate: usize| x.x.get(start + gate * hidden + k) + x.h.get((row * 4 + gate) * hidden + k);
-        ([0, 1, 2, 3].map(sum), x.c.get(unit))
-    }
-
-    pub(super) fn lstm(
-        &self, p: &Lstm, x: LstmArgs<&Memory>, y: Store<'_, Self>, state: &mut Memory,
-    ) -> DeviceResult<Self> {
-        let units: Vec<LstmUnit> = (0..p.state_len() as usize)
-            .map(|unit| {
-                let (sums, c) = self.sums(p, x, unit);
-                Lstm::unit(sums, c)
-            })
-            .collect();
-        units.iter().enumerate().for_each(|(i, unit)| state.set(i, f64::from(unit.c)));
-        self.put(y, units.iter().map(|unit| unit.gates[3] * unit.tanh))
-    }
-
-    pub(super) fn lstm_vjp(
-        &self, p: &Lstm, x: LstmArgs<&Memory>, dh: &Memory, dc: Option<Scaled<&Memory, Slot>>, y: Store<'_, Self>,
-        state: &mut Memory,
-    ) -> DeviceResult<Self> {
-        let (hidden, exponent) = (p.shape()[1] as usize, |slot: Slot| y.table.exponents[usize::from(slot.0)]);
-        let mut gradients = vec![0.0; p.gates_len() as usize];
-        for unit in 0..p.state_len() as usize {
-            let (sums, c) = self.sums(p, x, unit);
-            let of_state = |dc: Scaled<&Memory, Slot>| {
-                let from = if self.on(Fault::StateNotRescaled) { y.from } else { dc.alpha };
-                Factor::between(exponent(from), exponent(y.from)).apply(dc.data.get(unit))
-            };
-            let gradient = Lstm::unit_vjp(Lstm::unit(sums, c), c, dh.get(unit), dc.map_or(0.0, of_state));
-            state.set(unit, f64::from(gradient.c));
-            for (gate, sum) in gradient.sums.into_iter().enumerate() {
-                gradients[(unit / hidden * 4 + gate) * hidden + unit % hidden] = sum;
-            }
-        }
-        self.put(y, gradients)
-    }
-
     pub(super) fn cross_entropy(
         &self, p: &CrossEntropy, x: CrossEntropyArgs<&Memory>, out: &mut Memory,
     ) -> DeviceResult<Self> {

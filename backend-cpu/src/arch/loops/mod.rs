@@ -6,6 +6,7 @@ mod channels;
 mod classes;
 mod elements;
 mod frames;
+mod gru;
 mod lstm;
 pub mod math;
 mod observe;
