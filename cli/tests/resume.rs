@@ -258,6 +258,27 @@ fn checkpoints_of_earlier_versions_go_on() {
     assert_eq!(lines, ["1 null true", "2 null true", "3 0.99308246 true"]);
 }
 
+/// The network of this checkpoint had sites inside of its GRU cells, which are one operator now. One line names them.
+#[test]
+fn sites_that_the_network_lacks_are_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path();
+    fs::create_dir(at.join("old")).expect("a directory");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old/speech-000002.safetensors");
+    fs::copy(file, saved(&at.join("old"), 2)).expect("a copy");
+    let said = done(at, &["train", "--resume", "old", "--iters", "3"]);
+    let unused: Vec<&str> = said.error.lines().filter(|line| line.contains("sites")).collect();
+    let cell = "deepspeech.recurrent2.gru.l0_reverse";
+    let line = format!(
+        "gradscale: old/checkpoint-000002.safetensors: the exponents of its sites {cell}.h/cast, {cell}.step/cast, \
+         {cell}.difference/cast.1, {cell}.new/sum and 40 others are unused, because the network has no such sites any more"
+    );
+    assert_eq!(unused, [line]);
+    // A training of this version has no such sites.
+    done(at, &["train", "--task", "speech", "--width", "2", "--batch", "2", "--iters", "1", "--out", "own"]);
+    assert_eq!(done(at, &["train", "--resume", "own", "--iters", "2"]).error, "");
+}
+
 /// Own checkpoints are first weights too.
 #[test]
 fn weights_come_from_checkpoints() {

@@ -142,6 +142,8 @@ struct SlotEntry {
     overflows: u64,
     /// True if values of a forward store overflow at every exponent that its site decides, as those of a mask do.
     keeps_overflow: bool,
+    /// True if a checkpoint has a decided exponent of the slot, and no step has stored to it since the checkpoint was loaded.
+    awaits_store: bool,
 }
 
 /// Sites of a training: all slots with their names, exponents and state machines, under one method. The first two slots
@@ -260,6 +262,7 @@ impl Sites {
             row: None,
             overflows: 0,
             keeps_overflow: false,
+            awaits_store: false,
         });
         self.exponents.push(0);
         self.index.insert(name.to_owned(), slot);
@@ -466,6 +469,7 @@ impl Sites {
         for &slot in order {
             let entry = &mut self.entries[usize::from(slot.0)];
             entry.row = Some(*row(slot));
+            entry.awaits_store = false;
             let counts = row(slot).counts();
             // ±∞ and NaN on input come from the forward pass, or from an overflow that another site has counted.
             entry.overflows = entry.overflows.saturating_add(counts.overflowed);

@@ -104,6 +104,7 @@ impl Sites {
             let entry = &mut self.entries[usize::from(slot.0)];
             (entry.overflows, entry.keeps_overflow) = (site.overflows, site.keeps_overflow);
             entry.row = None;
+            entry.awaits_store = site.state.as_ref().is_some_and(|state| state.alpha.is_some());
             if let (Some(own), Some(state)) = (&mut entry.site, &site.state) {
                 let ceilings = state.ceilings.iter().copied().take(CEILING_HISTORY_LEN).collect();
                 let (limit, left, lasts) = state.guard.unwrap_or_default();
@@ -119,5 +120,17 @@ impl Sites {
         self.loss_scale_before = self.loss_scale();
         self.settle();
         Ok(())
+    }
+
+    /// Returns the names of sites whose exponents [`Sites::restore`] has found and to which no step has stored since. After a whole
+    /// step, the network has no such sites any more: for example, they were inside of a layer that is one operator now.
+    /// Calls of a site that is in use are left out, because a shorter sequence has fewer of them.
+    pub fn unused_restored_sites(&self) -> impl Iterator<Item = &str> {
+        let is_call_in_use = |name: &str| {
+            let first = name.rsplit_once('@').and_then(|(first, _)| self.index.get(first));
+            first.is_some_and(|slot| !self.entries[usize::from(slot.0)].awaits_store)
+        };
+        let unused = self.entries.iter().filter(|entry| entry.awaits_store).map(|entry| entry.name.as_str());
+        unused.filter(move |name| !is_call_in_use(name))
     }
 }

@@ -193,6 +193,9 @@ pub trait TrainingRun {
     /// Returns the product engine that the user has pinned, if the checkpoint records another.
     fn replaced_engine(&self) -> Option<&Difference>;
 
+    /// Returns the names of the sites whose exponents the checkpoint had and to which no step has stored since.
+    fn unused_restored_sites(&self) -> Vec<&str>;
+
     /// Sets the minimum detail of statistics rows from the next step on.
     fn observe(&mut self, detail: Detail);
 
@@ -428,6 +431,10 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
 
     fn replaced_engine(&self) -> Option<&Difference> {
         self.trainer.replaced_engine()
+    }
+
+    fn unused_restored_sites(&self) -> Vec<&str> {
+        self.trainer.unused_restored_sites().collect()
     }
 
     fn observe(&mut self, detail: Detail) {

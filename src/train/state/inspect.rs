@@ -67,6 +67,12 @@ impl<B: Backend> Trainer<B> {
         self.sites.reports()
     }
 
+    /// Returns the names of the sites whose exponents [`Trainer::load`] restored and to which no step has stored since. After
+    /// the first step, the network does not have these sites any more. A loss scale has no exponents of sites.
+    pub fn unused_restored_sites(&self) -> impl Iterator<Item = &str> {
+        self.sites.unused_restored_sites()
+    }
+
     /// Returns the device memory that this trainer uses, by purpose.
     pub fn memory(&self) -> MemoryReport {
         self.exec.memory()

@@ -164,7 +164,7 @@ fn begin(arguments: &Train, group: &Group) -> Result<ExitCode, Failure> {
     let first = checkpoints::content(&*run, plan, &History::default())?;
     let files = (group.rank() == 0).then(|| Files::create(out, given.trace.as_deref(), &first, plan)).transpose()?;
     drop(first);
-    Training { data: &*data, run, plan, recorder, signals, files, group, times }.run(0, None)
+    Training { data: &*data, run, plan, recorder, signals, files, group, times, resumed: None }.run(0, None)
 }
 
 /// Loads the data set, and checks that it is the same on all ranks.
@@ -256,7 +256,8 @@ fn resume(directory: &Path, arguments: &Train, group: &Group) -> Result<ExitCode
         run.observe_operands();
     }
     let signals = Signals::listen()?;
-    let mut training = Training { data: &*data, run, plan, recorder, signals, files, group, times };
+    let resumed = Some(found.path.clone());
+    let mut training = Training { data: &*data, run, plan, recorder, signals, files, group, times, resumed };
     if iteration >= iters {
         // Writes the report of a training that was killed just before it.
         let memory = training.run.memory();
@@ -358,6 +359,25 @@ struct Training<'a> {
     files: Option<Files>,
     group: &'a Group,
     times: Option<Times>,
+    /// Checkpoint that the training continues, until its sites are compared with those of the first step.
+    resumed: Option<PathBuf>,
+}
+
+/// Number of sites that a warning names.
+const MAX_NAMED_SITES: usize = 4;
+
+/// Prints a line about sites of a checkpoint that the network does not have.
+fn warn_of_unused_sites(path: &Path, names: &[&str]) {
+    if names.is_empty() {
+        return;
+    }
+    let mut named = names[..names.len().min(MAX_NAMED_SITES)].join(", ");
+    if names.len() > MAX_NAMED_SITES {
+        named += &format!(" and {} others", names.len() - MAX_NAMED_SITES);
+    }
+    let cause =
+        format!("the exponents of its sites {named} are unused, because the network has no such sites any more");
+    output::warn(&Failure::file(path, cause));
 }
 
 impl Training<'_> {
@@ -419,6 +439,9 @@ impl Training<'_> {
         let (start, before) = (Instant::now(), self.run.traffic());
         let outcome = self.run.step()?;
         let seconds = start.elapsed().as_secs_f64();
+        if let Some(path) = self.resumed.take().filter(|_| self.files.is_some()) {
+            warn_of_unused_sites(&path, &self.run.unused_restored_sites());
+        }
         let table = self.times.as_mut().map(|times| times.after(&mut *self.run, seconds)).transpose()?.flatten();
         progress.set_message(format!("loss {:.4}", outcome.loss));
         progress.inc(1);

@@ -11,6 +11,7 @@ mod repeats;
 mod sent_ahead;
 mod settings;
 mod skips;
+mod unused_sites;
 mod weights;
 
 use crate::graph::{Random, values};
