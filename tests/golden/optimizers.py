@@ -28,6 +28,7 @@ RULES = {
     # Both eps act, the first one as a square for some mean squares; a rate that 1/sqrt(t) limits, which decay does not heed.
     "Adafactor eps": (torch.optim.Adafactor, dict(lr=0.4375, eps=(2**-4, 4.0), weight_decay=0.125)),
     "Adagrad": (torch.optim.Adagrad, dict(lr=0.125, eps=2**-20)),
+    "Adagrad eps": (torch.optim.Adagrad, dict(lr=0.125, eps=2**-4)),
     "Adagrad initial": (torch.optim.Adagrad, dict(lr=0.125, eps=2**-20, initial_accumulator_value=0.5, weight_decay=0.25)),
 }
 

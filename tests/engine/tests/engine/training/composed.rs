@@ -24,7 +24,7 @@ fn as_pytorch() {
     let rms = RmsProp { alpha: 0.75, eps: 2f32.powi(-10), ..RmsProp::new(0.0625) };
     let adagrad = Adagrad { eps: 2f32.powi(-20), ..Adagrad::new(0.125) };
     let adafactor = Adafactor { weight_decay: 0.125, ..ADAFACTOR };
-    let all: [(&str, Optimizer); 8] = [
+    let all: [(&str, Optimizer); 9] = [
         ("RMSprop", rms.into()),
         ("RMSprop momentum", RmsProp { momentum: 0.5, weight_decay: 0.125, ..rms }.into()),
         ("RMSprop centered", RmsProp { centered: true, ..rms }.into()),
@@ -32,6 +32,7 @@ fn as_pytorch() {
         ("Adafactor", Adafactor { lr: 0.25, ..adafactor }.into()),
         ("Adafactor eps", Adafactor { eps: EPS, ..adafactor }.into()),
         ("Adagrad", adagrad.into()),
+        ("Adagrad eps", Adagrad { eps: 0.0625, ..adagrad }.into()),
         ("Adagrad initial", Adagrad { initial_sum: 0.5, weight_decay: 0.25, ..adagrad }.into()),
     ];
     let cases =
@@ -49,6 +50,17 @@ fn as_pytorch() {
             close(&rig.read("a.w"), &right, 60.0 * 2f64.powi(-24));
         }
         assert_eq!(rig.read("a.w"), rig.read("b.w"), "{name}");
+    }
+}
+
+/// The variance of equal gradients is 0, which roundings make negative.
+#[test]
+fn equal_gradients() {
+    let mut rig = Rig::new(RmsProp { centered: true, ..RmsProp::new(2f64.powi(-12)) }.into(), &FIRST);
+    let gradients = [0.1, -0.3, 0.7, 1.1];
+    for step in 0..2000 {
+        assert_eq!(rig.step(&gradients, &gradients).skipped, None);
+        assert!(rig.read("a.w").iter().all(|w| w.is_finite()), "step {step}");
     }
 }
 
