@@ -4,7 +4,7 @@ use crate::{Cuda, Error, kernels, memory::Memory, store::StoreParams, workspace:
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{self, Slot, Store},
-    block_format::BlockFormat,
+    block_format::{BlockFormat, ScaleRounding},
     ops::{Binary, BinaryOp, Unary, dropout_threshold},
     scaled::Scaled,
     store_format::StoreFormat,
@@ -60,7 +60,7 @@ struct RoundBlocksParams {
     columns: u32,
     size: u32,
     blocks: u32,
-    unused: u32,
+    rounds_up: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -139,7 +139,8 @@ impl Cuda {
         let blocks = [self.fill_device(kernel, (rows * per_row).div_ceil(256))?, 1, 1];
         let (x, kind) = (x.expect_len(n).at(), x.kind());
         let y = self.store(y, n, blocks)?;
-        let params = RoundBlocksParams { y, x, kind, rows, columns, size, blocks: per_row, unused: 0 };
+        let rounds_up = u32::from(format.scale_rounding() == ScaleRounding::Up);
+        let params = RoundBlocksParams { y, x, kind, rows, columns, size, blocks: per_row, rounds_up };
         // SAFETY: x and y hold `rows` times `columns` elements, and y is f32 as the launch says.
         unsafe { self.launch(kernel, blocks, &params) }
     }

@@ -7,6 +7,7 @@ use core::fmt;
 const F32_MIN_NORMAL: u32 = 0x0080_0000;
 const F32_INFINITY: u32 = 0x7F80_0000;
 const F32_MAGNITUDE: u32 = 0x7FFF_FFFF;
+const F32_DIGITS: u32 = 0x007F_FFFF;
 
 /// Format of blocks: `size` consecutive values of a row in an 8-bit format, with one power of two for each block. Every
 /// value is an f32, so memory holds f32: the format is simulated.
@@ -14,9 +15,11 @@ const F32_MAGNITUDE: u32 = 0x7FFF_FFFF;
 /// The exponent of a block is ⌊log2 amax⌋ − emax, with the largest finite magnitude of its values, and emax the exponent of
 /// the format's largest number (8 for E4M3, 15 for E5M2). It is at least −127, as an E8M0 scale stores it, and 0 for a block
 /// of zeros. So the largest value lies in the highest binade of the format. Values above its largest number saturate, and
-/// all others round to nearest even. The last block of a row may be shorter, and no block reaches into the next row.
+/// all others round to nearest even. With [`ScaleRounding::Up`] the exponent is one more where values would saturate. The
+/// last block of a row may be shorter, and no block reaches into the next row.
 ///
-/// Source: OCP Microscaling Formats (MX) v1.0, §5 and §6.3.
+/// Source: OCP Microscaling Formats (MX) v1.0, §5 and §6.3; exponents rounded up: Mishra et al. 2025, *Recipes for
+/// Pre-training LLMs with MXFP8*.
 ///
 /// ```
 /// use gradscale_core::{block_format::BlockFormat, store_format::StoreFormat};
@@ -33,6 +36,18 @@ const F32_MAGNITUDE: u32 = 0x7FFF_FFFF;
 pub struct BlockFormat {
     format: StoreFormat,
     size: u32,
+    rounding: ScaleRounding,
+}
+
+/// Direction in which the scale of a block is rounded to a power of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ScaleRounding {
+    /// Down, as MX specifies: the largest values of a block saturate if they are above the format's largest number in its
+    /// highest binade. They lose up to an eighth, always towards zero.
+    #[default]
+    Down,
+    /// Up: the least power of two at which no value of the block saturates.
+    Up,
 }
 
 impl BlockFormat {
@@ -53,8 +68,29 @@ impl BlockFormat {
         }
         match format {
             StoreFormat::Fp16 => Err(BlockFormatError::Format),
-            StoreFormat::E5m2 | StoreFormat::E4m3 => Ok(Self { format, size }),
+            StoreFormat::E5m2 | StoreFormat::E4m3 => Ok(Self { format, size, rounding: ScaleRounding::Down }),
         }
+    }
+
+    /// Returns the format with scales rounded in that direction.
+    ///
+    /// ```
+    /// use gradscale_core::{block_format::{BlockFormat, ScaleRounding}, store_format::StoreFormat};
+    /// let down = BlockFormat::new(StoreFormat::E5m2, 32)?;
+    /// let up = down.with_scale_rounding(ScaleRounding::Up);
+    /// // In the highest binade 1.75 is the largest number.
+    /// assert_eq!([down, up].map(|blocks| blocks.round(blocks.exponent(&[0.98]), 0.98)), [0.875, 1.0]);
+    /// # Ok::<(), gradscale_core::block_format::BlockFormatError>(())
+    /// ```
+    #[must_use]
+    pub const fn with_scale_rounding(self, rounding: ScaleRounding) -> Self {
+        Self { rounding, ..self }
+    }
+
+    /// Returns the direction in which scales are rounded.
+    #[must_use]
+    pub const fn scale_rounding(self) -> ScaleRounding {
+        self.rounding
     }
 
     /// Returns the format of the values in a block.
@@ -84,8 +120,11 @@ impl BlockFormat {
         if amax.to_bits() == 0 {
             return 0;
         }
+        let (bits, largest) = (amax.to_bits(), self.format.largest_bits());
+        let saturates = bits & F32_DIGITS > largest & F32_DIGITS;
+        let is_rounded_up = matches!(self.rounding, ScaleRounding::Up) && saturates;
         // The exponent field of a subnormal f32 is 0, which is below the least exponent of a block anyway.
-        let exponent = exponent_field(amax.to_bits()) - exponent_field(self.format.largest_bits());
+        let exponent = exponent_field(bits) - exponent_field(largest) + is_rounded_up as i32;
         if exponent < Self::MIN_EXPONENT { Self::MIN_EXPONENT } else { exponent }
     }
 
@@ -126,7 +165,11 @@ const fn exponent_field(bits: u32) -> i32 {
 
 impl fmt::Display for BlockFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by {}", self.format, self.size)
+        let rounded = match self.rounding {
+            ScaleRounding::Down => "",
+            ScaleRounding::Up => ", scale up",
+        };
+        write!(f, "{} by {}{rounded}", self.format, self.size)
     }
 }
 

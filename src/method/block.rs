@@ -1,11 +1,11 @@
-//! Parser and formatter of block scaling: `block:format=e4m3,size=128`.
+//! Parser and formatter of block scaling: `block:format=e4m3,size=128,scale=up`.
 
 use super::{
     Products, StoreFormats, formats,
     options::{Options, Text},
 };
 use gradscale_core::{
-    block_format::{BlockFormat, BlockFormatError},
+    block_format::{BlockFormat, BlockFormatError, ScaleRounding},
     store_format::StoreFormat,
 };
 
@@ -45,6 +45,31 @@ impl BlockScaling {
         })
     }
 
+    /// Returns the scaling with the scales of its blocks rounded in that direction. MX rounds them down, which is the
+    /// default.
+    ///
+    /// ```
+    /// use gradscale::{BlockScaling, Method, StoreFormats, gradscale_core::{block_format::ScaleRounding, store_format::StoreFormat}};
+    /// let scaling = BlockScaling::new(StoreFormats::uniform(StoreFormat::E4m3), 32)?;
+    /// let method = Method::block_scaling(scaling.with_scale_rounding(ScaleRounding::Up));
+    /// assert_eq!(method, "block:format=e4m3,scale=up".parse()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn with_scale_rounding(self, rounding: ScaleRounding) -> Self {
+        Self {
+            gradient: self.gradient.with_scale_rounding(rounding),
+            activation: self.activation.with_scale_rounding(rounding),
+            weight: self.weight.with_scale_rounding(rounding),
+        }
+    }
+
+    /// Returns the direction in which the scales of blocks are rounded.
+    #[must_use]
+    pub const fn scale_rounding(self) -> ScaleRounding {
+        self.gradient.scale_rounding()
+    }
+
     /// Returns the number of values of a block.
     #[must_use]
     pub const fn size(self) -> u32 {
@@ -72,22 +97,29 @@ pub(super) fn parse(mut options: Options<'_>) -> Result<BlockScaling, String> {
         return Err(format!("{word} is not option=value"));
     }
     let size = options.read("size", "a power of two from 16 to 1024")?.unwrap_or(MX_SIZE);
+    let rounding = match options.take("scale") {
+        None | Some("down") => ScaleRounding::Down,
+        Some("up") => ScaleRounding::Up,
+        Some(other) => return Err(format!("scale must be down or up, not {other}")),
+    };
     let formats = formats::parse(&mut options)?;
     if options.take("wgrad").is_some() {
         return Err("wgrad needs a loss scale, because weight gradients are f32 under block scaling".to_owned());
     }
-    options.end("block", "size, format, grad, act, weight")?;
-    BlockScaling::new(formats, size).map_err(|error| match error {
+    options.end("block", "size, scale, format, grad, act, weight")?;
+    let scaling = BlockScaling::new(formats, size).map_err(|error| match error {
         BlockFormatError::Format => {
             "blocks need 8 bits for all values: set format, or grad, act and weight, to e5m2 or e4m3".to_owned()
         }
         error => error.to_string(),
-    })
+    })?;
+    Ok(scaling.with_scale_rounding(rounding))
 }
 
 pub(super) fn text(scaling: BlockScaling) -> Text {
     let mut text = Text("block".to_owned());
     formats::text(&mut text, scaling.formats(), Products::Half);
     text.unless(MX_SIZE, "size", scaling.size(), scaling.size());
+    text.unless(ScaleRounding::Down, "scale", scaling.scale_rounding(), "up");
     text
 }

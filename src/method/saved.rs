@@ -7,6 +7,7 @@ use super::{
 use crate::configuration::Configuration;
 use gradscale_core::{
     amp::AmpPolicy,
+    block_format::ScaleRounding,
     site::{Calls, Memory, SiteConfig, When},
     store_format::StoreFormat,
 };
@@ -111,6 +112,10 @@ fn gradient_scaling(all: &mut Configuration, gradient: &GradientScaling) {
 fn block_scaling(all: &mut Configuration, blocks: BlockScaling) {
     all.set("scaling", "block");
     all.set("size", blocks.size());
+    // Checkpoints from before there was a choice have no such setting.
+    if blocks.scale_rounding() == ScaleRounding::Up {
+        all.set("scale", "up");
+    }
     store_formats(all, blocks.formats());
 }
 

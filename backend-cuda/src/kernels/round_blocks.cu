@@ -11,7 +11,8 @@ struct RoundBlocksParams {
     // Values of a block, and blocks of a row; the last of these may be shorter.
     u32 size;
     u32 blocks;
-    u32 unused;
+    // 1 if the exponent of a block whose largest value would saturate is one more.
+    u32 rounds_up;
 };
 
 #define MIN_BLOCK_EXPONENT -127
@@ -25,9 +26,10 @@ DEVICE float load_value(const RoundBlocksParams& p, const Epilogue& e, u64 i) {
     return p.y.add ? ((const float*)p.y.y)[i] + value[0] : value[0];
 }
 
-DEVICE int block_exponent(u32 amax) {
+DEVICE int block_exponent(u32 amax, u32 rounds_up) {
     if (amax == 0) return 0;
-    const int exponent = (int)(amax >> 23) - (int)(FORMAT_LARGEST >> 23);
+    const int more = rounds_up != 0 && (amax & 0x007FFFFFu) > (FORMAT_LARGEST & 0x007FFFFFu);
+    const int exponent = (int)(amax >> 23) - (int)(FORMAT_LARGEST >> 23) + more;
     return exponent < MIN_BLOCK_EXPONENT ? MIN_BLOCK_EXPONENT : exponent;
 }
 
@@ -55,7 +57,7 @@ KERNEL(round_blocks, RoundBlocksParams) {
             const u32 size = float_as_bits(load_value(p, e, i)) & 0x7FFFFFFFu;
             if (size > amax && size < 0x7F800000u) amax = size;
         }
-        const int exponent = block_exponent(amax);
+        const int exponent = block_exponent(amax, p.rounds_up);
         const Factor down = scale_factor(exponent, 0), up = scale_factor(0, exponent);
         for (u64 i = start; i < end; i++) {
             float value[1] = {scale_to_block(down, load_value(p, e, i))};

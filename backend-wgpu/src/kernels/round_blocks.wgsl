@@ -8,6 +8,8 @@ struct Params {
     /// Values of a block, and blocks of a row; the last of these may be shorter.
     size: u32,
     blocks: u32,
+    /// 1 if the exponent of a block whose largest value would saturate is one more.
+    rounds_up: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -34,7 +36,9 @@ fn block_exponent(amax: u32) -> i32 {
     if amax == 0u {
         return 0;
     }
-    return max(i32(amax >> 23u) - i32(LARGEST_FIELD), MIN_BLOCK_EXPONENT);
+    let saturates = (amax & 0x7fffffu) > (FORMAT_LARGEST & 0x7fffffu);
+    let more = select(0, 1, p.rounds_up != 0u && saturates);
+    return max(i32(amax >> 23u) - i32(LARGEST_FIELD) + more, MIN_BLOCK_EXPONENT);
 }
 
 /// Returns the bits of a value as the format is to round it: a number that is not zero stays one, and none is too large.

@@ -5,7 +5,10 @@ use crate::{
     kernel::{self, function::FunctionText},
     launch::{KernelLaunch, strided_workgroups},
 };
-use gradscale_core::{backend::Store, block_format::BlockFormat};
+use gradscale_core::{
+    backend::Store,
+    block_format::{BlockFormat, ScaleRounding},
+};
 
 impl Wgpu {
     pub(crate) fn run_round_blocks(
@@ -16,7 +19,8 @@ impl Wgpu {
         }
         let blocks = columns.div_ceil(format.size());
         let call = KernelLaunch::new(&kernel::ROUND_BLOCKS).function(FunctionText::for_format(format.format()));
-        let call = call.params([rows, columns, format.size(), blocks]);
+        let rounds_up = u32::from(format.scale_rounding() == ScaleRounding::Up);
+        let call = call.params([rows, columns, format.size(), blocks, rounds_up]);
         self.launch(call.operand(x).store(y), strided_workgroups(rows * blocks))
     }
 }

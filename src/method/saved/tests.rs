@@ -49,6 +49,7 @@ fn every_number_is_compared() {
         ("amax:history=16", "amax:history=16,margin=1", "margin"),
         ("amax", "amax:calls=each", "calls"),
         ("block:format=e4m3", "block:format=e4m3,size=128", "size"),
+        ("block:format=e4m3", "block:format=e4m3,scale=up", "scale"),
         ("block:format=e4m3", "block:format=e4m3,grad=e5m2", "grad"),
         ("gs:paper", "gs:paper,gamma=0.01", "gamma"),
         ("gs:paper", "gs:paper-literal", "scaling"),

@@ -82,6 +82,8 @@ fn what_is_shown_is_read_as_the_same() {
         ("block:format=e4m3", "block:format=e4m3"),
         ("block:size=32,grad=e5m2,format=e4m3", "block:grad=e5m2,act=e4m3,weight=e4m3"),
         ("block,format=e5m2,size=128,amp=O2", "block:format=e5m2,size=128,amp=O2"),
+        ("block:scale=up,format=e4m3", "block:format=e4m3,scale=up"),
+        ("block:scale=down,format=e4m3", "block:format=e4m3"),
         ("fp16:amp=O0", "fp32"),
         ("fp16:amp=O0,half=a", "fp16:amp=O0,half=a"),
         (
@@ -103,6 +105,7 @@ fn what_is_wrong_is_told_with_what_is_right() {
         ("block:grad=e4m3", "blocks need 8 bits for all values"),
         ("block:format=e4m3,size=33", "size must be a power of two from 16 to 1024, not 33"),
         ("block:format=e4m3,size=x", "size must be a power of two from 16 to 1024, not x"),
+        ("block:format=e4m3,scale=nearest", "scale must be down or up, not nearest"),
         ("block:format=e3m4", "format must be fp16, e5m2 or e4m3, not e3m4"),
         (
             "block:format=e4m3,history=16",

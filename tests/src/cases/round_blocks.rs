@@ -10,7 +10,7 @@ use crate::{
 };
 use gradscale_core::{
     backend::{Backend, DType, Launch, Slot, Store},
-    block_format::BlockFormat,
+    block_format::{BlockFormat, ScaleRounding},
     scale::Factor,
     stats::Detail,
     store_format::StoreFormat,
@@ -76,7 +76,9 @@ fn stores<B: Backend>(b: &B, format: StoreFormat) -> Check {
     let mut rig = Rig::new(b)?;
     for (i, shape) in SHAPES.into_iter().enumerate() {
         let size = SIZES[i % SIZES.len()];
+        let rounding = [ScaleRounding::Down, ScaleRounding::Up][i / SIZES.len() % 2];
         let format = BlockFormat::new(format, size).map_err(|error| Fail::new(error.to_string()))?;
+        let format = format.with_scale_rounding(rounding);
         let mut random = Random(i as u64);
         // Halves whose magnitudes change from block to block, and within a block.
         let values = random.many(shape[0] * shape[1], |random| {
@@ -120,7 +122,10 @@ fn limits<B: Backend>(b: &B, format: StoreFormat) -> Check {
         })
         .collect();
     let shape = [blocks, 32];
-    let detail = Detail::Full;
-    check(&mut rig, &Setting { format, shape, x: DType::F32, exponents: (0, 0), detail, add: false }, &values)?;
+    for rounding in [ScaleRounding::Down, ScaleRounding::Up] {
+        let format = format.with_scale_rounding(rounding);
+        let setting = Setting { format, shape, x: DType::F32, exponents: (0, 0), detail: Detail::Full, add: false };
+        check(&mut rig, &setting, &values)?;
+    }
     Ok(vec![])
 }
