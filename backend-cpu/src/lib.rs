@@ -33,6 +33,7 @@ mod lstm;
 mod memory;
 mod norm;
 mod optimize;
+mod packing;
 mod pool;
 mod reduce;
 mod roi_align;

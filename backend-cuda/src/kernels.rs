@@ -159,7 +159,16 @@ const PAD_MODULE: Module = Module::new("pad", &[file!("pad.cu")]);
 /// Kernel that pads the channels of halves with zeros to eight.
 pub static PAD: Kernel = Kernel { module: &PAD_MODULE, entry: "pad" };
 
-const PACK_FP8_MODULE: Module = Module { arch: [89, u32::MAX], ..Module::new("pack_fp8", &[file!("pack_fp8.cu")]) };
+const CODES: File = file!("codes.cuh");
+
+const PACK_MODULE: Module = Module::new("pack", &[CODES, file!("pack.cu")]);
+/// Kernel that packs halves, which are values of a format of eight bits, to bytes.
+pub static PACK: Kernel = Kernel { module: &PACK_MODULE, entry: "pack_values" };
+/// Kernel that unpacks bytes of a format to halves.
+pub static UNPACK: Kernel = Kernel { module: &PACK_MODULE, entry: "unpack_values" };
+
+const PACK_FP8_MODULE: Module =
+    Module { arch: [89, u32::MAX], ..Module::new("pack_fp8", &[CODES, file!("pack_fp8.cu")]) };
 /// Kernel that packs halves to bytes of a format of eight bits, of operands that are contiguous along k.
 pub static PACK_FP8_ROWS: Kernel = Kernel { module: &PACK_FP8_MODULE, entry: "pack_rows" };
 /// Kernel that packs and transposes the other operands.
@@ -326,6 +335,8 @@ static STANDALONE: &[&Kernel] = &[
     &COPY,
     &COPY_WORDS,
     &PAD,
+    &PACK,
+    &UNPACK,
     &PACK_FP8_ROWS,
     &PACK_FP8_COLUMNS,
     &REDUCE,

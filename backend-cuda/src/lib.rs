@@ -34,6 +34,7 @@ mod nccl;
 mod norm;
 mod operand_copies;
 mod optimize;
+mod pack;
 mod pool;
 mod rank_connection;
 mod reduce;

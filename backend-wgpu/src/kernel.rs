@@ -132,6 +132,8 @@ kernels! {
     MOMENTS = "moments" [HALF] ();
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, FUNCTION] ("x") Y;
     ROUND_BLOCKS = "round_blocks" [HALF, SCALE, LOGARITHM, STORE] ("x") WORD_Y;
+    PACK = "pack" [] () WORD_Y WORD_X;
+    UNPACK = "unpack" [] () WORD_Y WORD_X;
     COPY = "copy" [HALF, SCALE, LOGARITHM, STORE, SHARED] ("x") SHARED_Y;
     GEMM = "gemm" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, TILE] ("a", "b", "bias" = "p.output.bias") SHARED_Y;
     COOP_8 = "coop_8" [HALF, SCALE, LOGARITHM, STORE, SHARED, OUTPUT, STORE_ROW, COOP, COOP_GEMM] ("bias" = "p.output.bias") SHARED_Y;

@@ -152,6 +152,7 @@ pub(crate) fn compile(
     compiler.round_stores()?;
     compiler.declare_operand_formats();
     compiler.store_blocks(&inputs, aux_outputs.iter_mut().map(|aux| &mut aux.value).chain([&mut output]));
+    compiler.shrink_waiting_values(aux_outputs.iter().map(|aux| aux.value.buf).chain([output.buf]));
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
     let Compiler { scales_forward, .. } = compiler;
     let Compiler { values, constants, stats_syncs, shared, .. } = compiler;

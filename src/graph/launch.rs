@@ -182,6 +182,13 @@ impl Launch {
         all.into_inner()
     }
 
+    /// Returns the buffers that the operation writes.
+    pub fn written_buffers(&self) -> Vec<BufferId> {
+        let mut written = WrittenBuffers(Vec::new());
+        let _ = self.operation.clone().map(&mut written);
+        written.0
+    }
+
     /// Replaces the id of each buffer of the operation.
     pub fn rename(&mut self, name: impl Fn(BufferId) -> BufferId) {
         self.operation =
@@ -333,4 +340,32 @@ impl Fixed {
     pub const fn constant(self, index: usize) -> BufferId {
         BufferId::Persistent(self.parameters * TENSORS + COMMON + index)
     }
+}
+
+/// Operand mapping that changes nothing and collects the buffers that are written.
+struct WrittenBuffers(Vec<BufferId>);
+
+impl MapOperands<BufferIds, BufferIds> for WrittenBuffers {
+    fn read(&mut self, read: BufferId) -> BufferId {
+        read
+    }
+    fn write(&mut self, write: BufferId) -> BufferId {
+        self.0.push(write);
+        write
+    }
+    fn store(&mut self, store: StoreSpec) -> StoreSpec {
+        self.0.push(store.y.buf);
+        store
+    }
+    fn terms(&mut self, terms: Vec<Scaled<BufferId, Slot>>) -> Vec<Scaled<BufferId, Slot>> {
+        terms
+    }
+    fn gradients(&mut self, gradients: Vec<BufferId>) -> Vec<BufferId> {
+        gradients
+    }
+    fn parameters(&mut self, parameters: Vec<ParamUpdate>) -> Vec<ParamUpdate> {
+        self.0.extend(parameters.iter().flat_map(|p| [Some(p.master), p.state[0], p.state[1], p.half]).flatten());
+        parameters
+    }
+    fn table(&mut self, (): ()) {}
 }

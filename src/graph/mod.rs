@@ -18,6 +18,7 @@ mod round_stores;
 mod store_blocks;
 mod sync_points;
 mod tape;
+mod waiting_values;
 
 use compile::Compiler;
 pub(crate) use compile::{CompileOptions, compile};

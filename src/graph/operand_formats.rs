@@ -24,7 +24,7 @@ impl Compiler<'_, '_> {
 /// Returns the format of each half buffer that launches store to. A buffer has a format of 8 bits only if every store to
 /// it rounds to that format, copies values of it, or repeats the scalar `zero`, which every format has. For example, a
 /// concatenation brings parts to a common exponent, so its result is FP16.
-fn formats_of_halves(launches: &[Launch], zero: BufferId) -> HashMap<BufferId, StoreFormat> {
+pub(super) fn formats_of_halves(launches: &[Launch], zero: BufferId) -> HashMap<BufferId, StoreFormat> {
     let mut formats: HashMap<BufferId, StoreFormat> = HashMap::new();
     let fills = |launch: &&Launch| matches!(launch.operation, Operation::Copy { x, .. } if x == zero);
     for launch in launches.iter().filter(|launch| !fills(launch)) {
@@ -76,6 +76,8 @@ fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>
         | Operation::Ctc { .. }
         | Operation::GlobalNorm { .. }
         | Operation::RoundBlocks { .. }
+        | Operation::Pack { .. }
+        | Operation::Unpack { .. }
         | Operation::Optimize { .. } => (StoreFormat::Fp16, false),
     }
 }

@@ -23,6 +23,8 @@ pub enum Fault {
     FormatNotCounted,
     /// Blocks of eight bits reach into the next row.
     BlocksAcrossRows,
+    /// Codes of eight bits lose their sign.
+    PackedSignDropped,
     /// The sums of a matrix product are rounded to half after every addition.
     HalfAccumulator,
     /// Statistics take NaN for zero.
@@ -79,13 +81,14 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
         Self::RoundedTwice,
         Self::FormatNotCounted,
         Self::BlocksAcrossRows,
+        Self::PackedSignDropped,
         Self::HalfAccumulator,
         Self::NanIgnored,
         Self::NegativeZeroCounted,

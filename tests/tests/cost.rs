@@ -61,6 +61,10 @@ fn element_by_element() {
     let mut blocks = rig.memory(F32);
     let one = One::RoundBlocks { format, rows: 3, columns: 40, x: &wide, y: rig.store(&mut blocks) };
     check(&one, "round_blocks e4m3 by 32 3x40", 2 * 4 * 120, 240);
+    let (format, mut codes) = (StoreFormat::E4m3, rig.memory(U8));
+    check(&One::Pack { format, len: 10, x: &half, y: &mut codes }, "pack e4m3 10", 30, 0);
+    let mut again = rig.memory(F16);
+    check(&One::Unpack { format, len: 10, x: &codes, y: &mut again }, "unpack e4m3 10", 30, 0);
     // A destination that is added to is read too.
     let added = Store { add: true, ..rig.store(&mut y) };
     check(&One::Unary { op: Unary::Relu, len: 10, x: &half, y: added }, "unary relu 10", 60, 10);

@@ -1,5 +1,5 @@
 // Packs operands of products from halves, all of whose values are of a format of eight bits, to bytes of that format.
-// Packed rows are those of m or n, and are contiguous along k, with zeros up to whole 16-byte vectors. Packing is exact.
+// Packed rows are those of m or n, and are contiguous along k, with zeros up to whole 16-byte vectors. Packing is exact. Needs codes.cuh.
 
 struct PackParams {
     const u16* x;
@@ -21,17 +21,6 @@ struct PackParams {
 // Words from row to row of these in shared memory, an odd number, so that 32 rows are in different banks.
 #define TRANSPOSED_PITCH (TRANSPOSED / 4 + 1)
 
-// Returns the byte of a half whose value is one of the format. What is not finite stays so; E4M3 has NaN alone for it.
-DEVICE u32 pack(u16 half, u32 is_e4m3) {
-    const u32 sign = half >> 8 & 0x80, size = half & 0x7FFF;
-    // E5M2 is the upper half of a half, which for NaN may be that of infinity.
-    if (!is_e4m3) return sign | (size > 0x7C00 ? 0x7F : size >> 8);
-    // Subnormal numbers are multiples of 2^-9. Exponents of others are eight lower.
-    if (size < 0x2400) return sign | (u32)(half_to_float((u16)size) * 512.0f);
-    const u32 byte = (size - 0x2000) >> 7;
-    return sign | (byte < 0x7F ? byte : 0x7F);
-}
-
 // Packs rows that are contiguous along k.
 KERNEL(pack_rows, PackParams) {
     const u32 total = p.matrices * p.rows * p.vectors, step = blocks_x() * thread_count();
@@ -47,13 +36,13 @@ KERNEL(pack_rows, PackParams) {
                 const u32 pairs[4] = {halves[j].x, halves[j].y, halves[j].z, halves[j].w};
 #pragma unroll
                 for (u32 c = 0; c < 8; c++) {
-                    words[2 * j + c / 4] |= pack((u16)(pairs[c / 2] >> 16 * (c % 2)), p.is_e4m3) << 8 * (c % 4);
+                    words[2 * j + c / 4] |= code_of((u16)(pairs[c / 2] >> 16 * (c % 2)), p.is_e4m3) << 8 * (c % 4);
                 }
             }
         } else {
 #pragma unroll
             for (u32 j = 0; j < 16; j++) {
-                if (j < count) words[j / 4] |= pack(from[j], p.is_e4m3) << 8 * (j % 4);
+                if (j < count) words[j / 4] |= code_of(from[j], p.is_e4m3) << 8 * (j % 4);
             }
         }
         p.y[i] = Words4{words[0], words[1], words[2], words[3]};
@@ -74,7 +63,7 @@ KERNEL(pack_columns, PackParams) {
 #pragma unroll 4
         for (u32 k = t / TRANSPOSED; k < TRANSPOSED; k += THREADS / TRANSPOSED) {
             const bool is_inside = first_row + row < p.rows && first_k + k < p.k;
-            const u32 byte = is_inside ? pack(from[(u64)(first_k + k) * p.k_stride], p.is_e4m3) : 0;
+            const u32 byte = is_inside ? code_of(from[(u64)(first_k + k) * p.k_stride], p.is_e4m3) : 0;
             tile_bytes[row * 4 * TRANSPOSED_PITCH + k] = (u8)byte;
         }
         barrier();

@@ -34,8 +34,10 @@ enum Access {
 
 /// Destination of a store through `elementwise.wgsl`: each vector of four words has one writer.
 pub(crate) const Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Four, access: Access::Write };
-/// Destination of a store of f32, word by word, each of which has one writer.
+/// Destination that is written word by word, each of which has one writer.
 pub(crate) const WORD_Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Word, access: Access::Write };
+/// Packed values that are read word by word, as codes or halves.
+pub(crate) const WORD_X: Tensor = Tensor { name: "x", binding: 5, element: Element::Word, access: Access::Read };
 /// Destination of a store through `shared.wgsl`: words are shared by several writers.
 pub(crate) const SHARED_Y: Tensor = Tensor { name: "y", binding: 3, element: Element::Word, access: Access::Share };
 /// Offsets of the maxima of windows, four to a word.

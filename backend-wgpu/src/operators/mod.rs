@@ -15,6 +15,7 @@ mod lstm;
 mod multi_tensor;
 mod norm;
 mod optimize;
+mod pack;
 mod parallel_reduce;
 mod pool;
 pub(crate) mod product;

@@ -116,6 +116,10 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 // The largest magnitude of a block, and its rounding.
                 (bytes(*x, len) + stored(y, len), 2 * len)
             }
+            Self::Pack { len, x, y, .. } | Self::Unpack { len, x, y, .. } => {
+                let len = u64::from(*len);
+                (bytes(*x, len) + bytes(*y, len), 0)
+            }
             Self::Binary { p, a, b, y } => {
                 let all = len(p.shape());
                 (bytes(*a, all) + bytes(*b, p.b_len().into()) + stored(y, all), all)
@@ -374,6 +378,7 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
             Launch::Unary { op, len, .. } => write!(f, "{} {len}", of_unary(*op)),
             Launch::Round { format, len, .. } => write!(f, "{format} {len}"),
             Launch::RoundBlocks { format, rows, columns, .. } => write!(f, "{format} {}", Sizes([*rows, *columns])),
+            Launch::Pack { format, len, .. } | Launch::Unpack { format, len, .. } => write!(f, "{format} {len}"),
             Launch::Binary { p, .. } => {
                 let over = match p.over() {
                     Broadcast::All => "",

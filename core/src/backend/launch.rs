@@ -56,6 +56,29 @@ pub enum Launch<O: Operands> {
         /// F32: destination of the rounded values.
         y: O::Store,
     },
+    /// Exact conversion of halves to bytes: `y[i]` is the code of `x[i]` in the format ([`crate::format::Format::encode`])
+    /// for i < len. Every x is a value of the format, as [`Launch::Round`] stores them.
+    Pack {
+        /// Format of 8 bits that has all values.
+        format: StoreFormat,
+        /// Number of values to pack.
+        len: u32,
+        /// F16: values to pack.
+        x: O::Read,
+        /// U8: destination of the codes.
+        y: O::Write,
+    },
+    /// Inverse of [`Launch::Pack`]: `y[i]` is the value of the code `x[i]` for i < len. A NaN may change its payload.
+    Unpack {
+        /// Format of 8 bits of the codes.
+        format: StoreFormat,
+        /// Number of values to unpack.
+        len: u32,
+        /// U8: codes of the values.
+        x: O::Read,
+        /// F16: destination of the values.
+        y: O::Write,
+    },
     /// Element-wise function of two tensors: `y[i] = op(a[i], b[…])`, with `b` broadcast as `p` specifies.
     /// [`crate::ops::BinaryOp::Grad`] is the vjp of a unary function.
     Binary {
@@ -384,6 +407,8 @@ impl<O: Operands> Launch<O> {
             Self::Unary { .. } => "unary",
             Self::Round { .. } => "round",
             Self::RoundBlocks { .. } => "round_blocks",
+            Self::Pack { .. } => "pack",
+            Self::Unpack { .. } => "unpack",
             Self::Binary { .. } => "binary",
             Self::Sum { .. } => "sum",
             Self::Reduce { .. } => "reduce",
@@ -420,6 +445,8 @@ impl<O: Operands> Launch<O> {
             Self::RoundBlocks { format, rows, columns, x, y } => {
                 Launch::RoundBlocks { format, rows, columns, x: m.read(x), y: m.store(y) }
             }
+            Self::Pack { format, len, x, y } => Launch::Pack { format, len, x: m.read(x), y: m.write(y) },
+            Self::Unpack { format, len, x, y } => Launch::Unpack { format, len, x: m.read(x), y: m.write(y) },
             Self::Binary { p, a, b, y } => Launch::Binary { p, a: m.read(a), b: m.read(b), y: m.store(y) },
             Self::Sum { len, terms, y } => Launch::Sum { len, terms: m.terms(terms), y: m.store(y) },
             Self::Reduce { p, x, y } => Launch::Reduce { p, x: m.read(x), y: m.store(y) },

@@ -109,7 +109,7 @@ fn what_is_wrong_is_told_with_what_is_right() {
         ("block:format=e3m4", "format must be fp16, e5m2 or e4m3, not e3m4"),
         (
             "block:format=e4m3,history=16",
-            "block has no option history; its options are size, format, grad, act, weight",
+            "block has no option history; its options are size, scale, format, grad, act, weight",
         ),
         ("block:format=e4m3,wgrad=half", "wgrad needs a loss scale"),
         ("dynamic:init=3", "init must be a power of two, as 65536, 0.5 or 2^16, not 3"),

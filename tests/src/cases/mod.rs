@@ -18,6 +18,7 @@ mod norm;
 mod norm_vjp;
 mod optimize;
 mod optimize_guard;
+mod pack;
 mod pool;
 mod product;
 mod record;
@@ -50,6 +51,7 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     unary::cases(&mut cases);
     round::cases(&mut cases);
     round_blocks::cases(&mut cases);
+    pack::cases(&mut cases);
     binary::cases(&mut cases);
     copy::cases(&mut cases);
     pool::cases(&mut cases);
@@ -87,6 +89,8 @@ pub const OPERATORS: &[&str] = &[
     "unary",
     "round",
     "round_blocks",
+    "pack",
+    "unpack",
     "binary",
     "sum",
     "reduce",

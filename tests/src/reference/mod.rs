@@ -179,6 +179,8 @@ impl Backend for Reference {
             Launch::Unary { op, len, x, y } => self.unary(op, len, x, y),
             Launch::Round { format, len, x, y } => self.put_in(format, y, (0..len as usize).map(|i| x.get(i))),
             Launch::RoundBlocks { format, rows, columns, x, y } => self.round_blocks(format, [rows, columns], x, y),
+            Launch::Pack { format, len, x, y } => self.pack(format, len, x, y),
+            Launch::Unpack { format, len, x, y } => self.unpack(format, len, x, y),
             Launch::Binary { p, a, b, y } => self.binary(&p, a, b, y),
             Launch::Sum { len, terms, y } => self.sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.reduce(&p, x, y),

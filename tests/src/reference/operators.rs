@@ -5,7 +5,10 @@ use crate::{
     Fault,
     nhwc::{index, len, places, wins},
 };
-use gradscale_core::{backend::*, block_format::BlockFormat, ops::*, scale::Factor, scaled::Scaled, stats::Detail};
+use gradscale_core::{
+    backend::*, block_format::BlockFormat, cast::Round, ops::*, scale::Factor, scaled::Scaled, stats::Detail,
+    store_format::StoreFormat,
+};
 
 fn weight(x: CrossEntropyArgs<&Memory>, class: u32) -> f32 {
     x.weights.map_or(1.0, |weights| weights.get(class as usize))
@@ -36,6 +39,21 @@ impl Reference {
         self.put_in(format.format(), store, scaled)?;
         for (i, &k) in exponents.iter().enumerate() {
             y.set(i, f64::from(Factor::between(0, k).apply(y.get(i))));
+        }
+        Ok(())
+    }
+
+    pub(super) fn pack(&self, format: StoreFormat, len: u32, x: &Memory, y: &mut Memory) -> DeviceResult<Self> {
+        for i in 0..len as usize {
+            let code = format.format().encode(x.get(i), Round::NearestEven).bits;
+            y.set(i, f64::from(if self.on(Fault::PackedSignDropped) { code & 0x7F } else { code }));
+        }
+        Ok(())
+    }
+
+    pub(super) fn unpack(&self, format: StoreFormat, len: u32, x: &Memory, y: &mut Memory) -> DeviceResult<Self> {
+        for i in 0..len as usize {
+            y.set(i, f64::from(format.format().decode(x.get(i) as u32)));
         }
         Ok(())
     }

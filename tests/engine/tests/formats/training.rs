@@ -1,7 +1,7 @@
 //! Trainings in 8 bits: what they store, their bits on any number of threads, and after a resume.
 
 use gradscale::{
-    Cpu, Input, Method, Parameters, Trainer, TrainerOptions,
+    Cpu, Gradients, Input, Method, Parameters, Trainer, TrainerOptions,
     gradscale_core::store_format::StoreFormat,
     models::SegNet,
     nn::{Linear, Module},
@@ -17,7 +17,7 @@ const METHODS: [&str; 7] = [
     "amax:format=e5m2",
     "amax:history=4,margin=1,grad=e5m2,act=e4m3",
     "block:format=e4m3",
-    "block:grad=e5m2,act=e4m3,weight=e4m3,size=128",
+    "block:grad=e5m2,act=e4m3,weight=e4m3,size=128,scale=up",
 ];
 
 /// Bits of the loss of a step, number of its repeats, and the gradients that its first attempt has stored, as bits.
@@ -31,30 +31,42 @@ struct Training {
 }
 
 impl Training {
+    /// Creates a training that keeps every gradient, for [`Training::run`] to return.
     fn new(method: &str, threads: usize) -> Self {
+        let Self { net, head, trainer } = Self::sharing_memory(method, threads);
+        Self { net, head, trainer: trainer.with_options(TrainerOptions::new().with_all_kept()) }
+    }
+
+    /// Creates a training whose values share memory.
+    fn sharing_memory(method: &str, threads: usize) -> Self {
         let mut parameters = Parameters::seeded(1);
         let net = SegNet::new(&mut parameters.at("net"), 3, 4, 4);
         let head = Linear::new(&mut parameters.at("head"), 4, 4);
         let method: Method = method.parse().unwrap_or_else(|error| panic!("{error}"));
         let sgd = Sgd { momentum: 0.9, ..Sgd::new(0.05) };
         let trainer = Trainer::new(Cpu::new(threads).expect("a CPU"), parameters, sgd, method).expect("a trainer");
-        Self { net, head, trainer: trainer.with_options(TrainerOptions::new().with_all_kept()) }
+        Self { net, head, trainer }
+    }
+
+    /// Computes the gradients of step `i`.
+    fn backward(&mut self, i: u8) -> Gradients {
+        let images: Vec<u8> = (0..2 * 18 * 20 * 3).map(|k: u32| (k * 31 % 251) as u8 ^ i).collect();
+        let labels: Vec<u8> = (0..2 * 18 * 20).map(|k: u32| (k / 50 % 4) as u8).collect();
+        let batch = [Input::u8([2, 18, 20, 3], &images), Input::u8([2, 18, 20, 1], &labels)];
+        // The sixth step has gradients that exceed the history.
+        let factor = if i == 6 { 2000.0 } else { 1e-4 };
+        let (net, head) = (&self.net, &self.head);
+        let gradients = self.trainer.backward(batch, |[x, labels]| {
+            let y = net.forward(x).dropout(0.1);
+            (head.forward(y) + y).cross_entropy(labels).scale(factor)
+        });
+        gradients.expect("gradients")
     }
 
     /// Trains steps, and returns the loss of each, the number of repeats, and the gradients that were stored in half.
     fn run(&mut self, steps: std::ops::Range<u8>) -> Vec<Stepped> {
         let one = |i: u8| {
-            let images: Vec<u8> = (0..2 * 18 * 20 * 3).map(|k: u32| (k * 31 % 251) as u8 ^ i).collect();
-            let labels: Vec<u8> = (0..2 * 18 * 20).map(|k: u32| (k / 50 % 4) as u8).collect();
-            let batch = [Input::u8([2, 18, 20, 3], &images), Input::u8([2, 18, 20, 1], &labels)];
-            // The sixth step has gradients that exceed the history.
-            let factor = if i == 6 { 2000.0 } else { 1e-4 };
-            let (net, head) = (&self.net, &self.head);
-            let gradients = self.trainer.backward(batch, |[x, labels]| {
-                let y = net.forward(x).dropout(0.1);
-                (head.forward(y) + y).cross_entropy(labels).scale(factor)
-            });
-            let gradients = gradients.expect("gradients");
+            let gradients = self.backward(i);
             let stored = self.trainer.scaled_gradients(&gradients).expect("kept").into_iter();
             let stored = stored.map(|(name, gradient)| (name, bits(&gradient.data.data))).collect();
             let outcome = self.trainer.step(gradients).expect("a step");
@@ -128,4 +140,22 @@ fn all_halves_are_values_of_their_format() {
             assert_eq!(other, None, "{method}: {name}");
         }
     }
+}
+
+/// A value that waits for the backward pass as bytes comes back with the same bits, and so does a copy that is made again.
+#[test]
+fn values_that_wait_in_less_memory_have_the_same_bits() {
+    let mut activations = Vec::new();
+    for method in ["gs", "gs:forward=on"].into_iter().chain(METHODS) {
+        let (mut kept, mut shared) = (Training::new(method, 1), Training::sharing_memory(method, 2));
+        for (i, (loss, repeats, _)) in (0..8).zip(kept.run(0..8)) {
+            let gradients = shared.backward(i);
+            let outcome = shared.trainer.step(gradients).expect("a step");
+            assert_eq!((outcome.loss.to_bits(), outcome.repeated.len()), (loss, repeats), "{method}, step {i}");
+        }
+        assert!(shared.weights() == kept.weights(), "{method}");
+        activations.push(shared.trainer.memory().activations);
+    }
+    let [half, _, eight_bits, ..] = activations[..] else { panic!("{activations:?}") };
+    assert!(eight_bits < half, "{activations:?}");
 }
