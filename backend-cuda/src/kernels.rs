@@ -239,6 +239,10 @@ pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "n
 pub static NORM_VJP_APPLY_BY_CHANNEL: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply_by_channel" };
 /// Kernel of the normalisation's gradient with respect to x, in groups of one image.
 pub static NORM_VJP_GROUPS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_groups" };
+/// Kernel of the normalisation's gradient with respect to x, and of its sums by channel, if each pixel is a group.
+pub static NORM_VJP_ROWS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_rows" };
+/// Kernel that adds partial sums by channel, and stores the gradients of scale and shift.
+pub static NORM_VJP_AFFINE: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_affine" };
 
 const SOFTMAX_MODULE: Module = Module::new("softmax", &[STORE, ELEMENTWISE, file!("softmax.cu")]);
 /// Kernel of the softmax of rows, and of its logarithm.
@@ -365,6 +369,8 @@ static STANDALONE: &[&Kernel] = &[
     &NORM_VJP_APPLY,
     &NORM_VJP_APPLY_BY_CHANNEL,
     &NORM_VJP_GROUPS,
+    &NORM_VJP_ROWS,
+    &NORM_VJP_AFFINE,
     &SOFTMAX,
     &SOFTMAX_VJP,
     &LSTM,

@@ -1,7 +1,9 @@
 //! Normalisations.
 //!
 //! Over the batch: sums by channel of parts of the pixels, then of all parts, then every element. Groups of one image
-//! take one launch: a block or a part of one keeps a group.
+//! take one launch: a block or a part of one keeps a group. The gradient of a layer norm with scale and shift takes two: a
+//! block computes a part of the rows and its sums by channel while the rows are in a cache, and then the sums of all parts
+//! are added and stored.
 
 use crate::{
     Cuda, Error,
@@ -118,6 +120,28 @@ struct NormVjpParams {
     unused: u32,
 }
 
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct NormRowsVjpParams {
+    norm: NormVjpParams,
+    columns: ColumnsParams,
+    tiles: u32,
+    unused: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct NormAffineVjpParams {
+    scale: StoreParams,
+    shift: StoreParams,
+    sums: u64,
+    parts: u32,
+    channels: u32,
+}
+
+/// Channels of a block that stores the gradients of scale and shift.
+const AFFINE_CHANNELS: u32 = 32;
+
 /// Threads of a block of the normalisation kernels.
 const THREADS: u32 = 256;
 /// Blocks that fill any device, and pixels that a thread takes at least.
@@ -164,6 +188,30 @@ impl ColumnSplit {
         let part = shape.pixels.div_ceil(parts).max(1);
         let parts = shape.pixels.div_ceil(part).max(1);
         Self { lanes, part, parts, blocks: [tiles, parts, 1] }
+    }
+
+    /// Creates the partition of rows into parts that are multiples of `rows`, with all tiles in one block.
+    fn of_rows(shape: &NormLayout, rows: u32) -> Self {
+        let Self { lanes, blocks: [tiles, ..], .. } =
+            Self::new(shape, if shape.channels.is_multiple_of(8) { 8 } else { 1 });
+        let part = shape.pixels.div_ceil(MAX_PARTIAL_BLOCKS).max(1).next_multiple_of(rows);
+        Self { lanes, part, parts: shape.pixels.div_ceil(part).max(1), blocks: [tiles, 1, 1] }
+    }
+
+    fn params(&self, p: &Norm, [x, dy]: [&Memory; 2], [saved, inv_stds]: [u64; 2], sums: u64) -> ColumnsParams {
+        ColumnsParams {
+            x: x.at(),
+            dy: dy.at(),
+            saved,
+            inv_stds,
+            sums,
+            kinds: [x.kind(), dy.kind()],
+            shape: NormLayout::new(p),
+            part: self.part,
+            lanes: self.lanes,
+            eps: p.eps(),
+            unused: 0,
+        }
     }
 
     /// Returns the bytes of workspace for the partial sums of all parts.
@@ -295,24 +343,23 @@ impl Cuda {
 
     /// Launches the kernel that sums parts of the pixels by channel.
     fn launch_column_sums(
-        &self, kernel: &'static Kernel, p: &Norm, columns: &ColumnSplit, [x, dy]: [&Memory; 2],
-        [saved, inv_stds]: [u64; 2], sums: u64,
+        &self, kernel: &'static Kernel, p: &Norm, columns: &ColumnSplit, operands: [&Memory; 2], statistics: [u64; 2],
+        sums: u64,
     ) -> Result<(), Error> {
-        let params = ColumnsParams {
-            x: x.at(),
-            dy: dy.at(),
-            saved,
-            inv_stds,
-            sums,
-            kinds: [x.kind(), dy.kind()],
-            shape: NormLayout::new(p),
-            part: columns.part,
-            lanes: columns.lanes,
-            eps: p.eps(),
-            unused: 0,
-        };
+        let params = columns.params(p, operands, statistics, sums);
         // SAFETY: the callers have looked that x and dy hold the shape, and made room for the sums.
         unsafe { self.launch(kernel, columns.blocks, &params) }
+    }
+
+    /// Launches the kernel that adds partial sums by channel, and stores the gradients of scale and shift.
+    fn store_affine(
+        &self, [scale, shift]: &[Store<'_, Self>; 2], sums: u64, parts: u32, channels: u32,
+    ) -> Result<(), Error> {
+        let blocks = [channels.div_ceil(AFFINE_CHANNELS), 1, 1];
+        let [scale, shift] = self.store_both([scale, shift], channels as usize, blocks)?;
+        let params = NormAffineVjpParams { scale, shift, sums, parts, channels };
+        // SAFETY: both gradients have as many numbers as there are channels, and the sums of all parts are there.
+        unsafe { self.launch(&kernels::NORM_VJP_AFFINE, blocks, &params) }
     }
 
     pub(crate) fn run_norm_vjp(
@@ -344,6 +391,20 @@ impl Cuda {
             eps: p.eps(),
             unused: 0,
         };
+        if let (Some(affine), true, 1, 1) = (affine, fused, shape.groups, shape.image) {
+            let lanes = lanes(&shape, p.size());
+            let columns = ColumnSplit::of_rows(&shape, THREADS / lanes);
+            let (blocks, sums) = ([columns.parts, 1, 1], self.intermediates_address(columns.bytes(channels))?);
+            let params = NormRowsVjpParams {
+                norm: params(self.store(dx, shape.len(), blocks)?, 0, [0, 0], lanes),
+                columns: columns.params(p, [x, dy], [saved, 0], sums),
+                tiles: columns.blocks[0],
+                unused: 0,
+            };
+            // SAFETY: all operands have the descriptor's sizes, and there is room for the sums of all parts.
+            unsafe { self.launch(&kernels::NORM_VJP_ROWS, blocks, &params)? };
+            return self.store_affine(affine, sums, columns.parts, channels);
+        }
         // Inverses, then four numbers of each channel, then sums.
         let columns = ColumnSplit::new(&shape, if shape.groups == 0 && channels.is_multiple_of(8) { 8 } else { 1 });
         let inv_stds = self.intermediates_address(row(group_count) + 4 * row(channels) + columns.bytes(channels))?;

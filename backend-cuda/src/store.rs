@@ -22,6 +22,9 @@ pub struct StoreParams {
     unused: u32,
 }
 
+/// Bytes of the sums of a block: four f64.
+const BLOCK_SUMS_BYTES: u64 = 4 * 8;
+
 impl StoreParams {
     /// Returns the same store with an f32 destination at `y`, without rescaling and statistics.
     pub(crate) const fn into_workspace(self, y: u64) -> Self {
@@ -30,11 +33,23 @@ impl StoreParams {
 }
 
 impl Cuda {
+    /// Returns the parameters of two stores that a kernel with this number of blocks finishes one after the other. Blocks
+    /// may be at different stores at one time, so each has memory of its own for their sums.
+    pub(crate) fn store_both(
+        &self, stores: [&Store<'_, Self>; 2], len: usize, [x, y, z]: [u32; 3],
+    ) -> Result<[StoreParams; 2], Error> {
+        let both = [2 * x, y, z];
+        let [first, second] = [self.store(stores[0], len, both)?, self.store(stores[1], len, both)?];
+        let blocks = [x, y, z].into_iter().map(u64::from).product::<u64>();
+        Ok([first, StoreParams { sums: second.sums + blocks * BLOCK_SUMS_BYTES, done: second.done + 4, ..second }])
+    }
+
     /// Returns the parameters of a store by a kernel with this number of blocks, into a buffer of at least `len`
     /// elements.
     pub(crate) fn store(&self, y: &Store<'_, Self>, len: usize, blocks: [u32; 3]) -> Result<StoreParams, Error> {
         let blocks: u64 = blocks.into_iter().map(u64::from).product();
-        let sums = usize::try_from(blocks * 4 * 8).map_err(|_| Error::OutOfMemory { bytes: blocks * 4 * 8 })?;
+        let bytes = blocks * BLOCK_SUMS_BYTES;
+        let sums = usize::try_from(bytes).map_err(|_| Error::OutOfMemory { bytes })?;
         Ok(StoreParams {
             y: y.y.expect_len(len).at(),
             exponents: y.table.exponents(),

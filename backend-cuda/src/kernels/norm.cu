@@ -27,11 +27,11 @@ struct ShiftedMoments {
 KERNEL(norm_columns, ColumnsParams) {
     SHARED double block_sums[16][THREADS];
     if (p.shape.channels % 8 == 0 && p.type == TYPE_F16) {
-        sum_columns<8, ShiftedMoments<8, true>>(p, block_sums);
+        sum_columns<8, ShiftedMoments<8, true>>(p, block_x(), block_y(), block_sums);
     } else if (p.shape.channels % 8 == 0) {
-        sum_columns<8, ShiftedMoments<8, false>>(p, block_sums);
+        sum_columns<8, ShiftedMoments<8, false>>(p, block_x(), block_y(), block_sums);
     } else {
-        sum_columns<1, ShiftedMoments<1, false>>(p, block_sums);
+        sum_columns<1, ShiftedMoments<1, false>>(p, block_x(), block_y(), block_sums);
     }
 }
 

@@ -54,18 +54,18 @@ struct ColumnsParams {
     u32 unused;
 };
 
-// Sums two terms of every element by channel. A block takes neighbouring columns of N channels and a part of the pixels. A
+// Sums two terms of every element by channel, for a tile of neighbouring columns of N channels and a part of the pixels. A
 // thread adds the elements of one round of loads in f32, the rounds in f64, and threads add through `block_sums`.
 template <int N, class Terms>
-DEVICE void sum_columns(const ColumnsParams& p, double (*block_sums)[THREADS]) {
+DEVICE void sum_columns(const ColumnsParams& p, u32 tile, u32 part, double (*block_sums)[THREADS]) {
     const u32 t = thread_index(), columns_per_block = THREADS / p.lanes, lane = t / columns_per_block;
-    const u32 column = block_x() * columns_per_block + t % columns_per_block, channels = p.shape.channels;
+    const u32 column = tile * columns_per_block + t % columns_per_block, channels = p.shape.channels;
     double sums[2 * N];
 #pragma unroll
     for (int i = 0; i < 2 * N; i++) sums[i] = 0;
     if (column * N < channels) {
         const Terms terms(p, column * N);
-        const u32 start = block_y() * p.pixels_per_part;
+        const u32 start = part * p.pixels_per_part;
         const u32 end = p.shape.pixels - start < p.pixels_per_part ? p.shape.pixels : start + p.pixels_per_part;
         for (u32 pixel = start + lane; pixel < end; pixel += Terms::LOADS_IN_FLIGHT * p.lanes) {
             const u32 rest = end - pixel;
@@ -92,11 +92,11 @@ DEVICE void sum_columns(const ColumnsParams& p, double (*block_sums)[THREADS]) {
     barrier();
     for (u32 i = t; i < 2 * N * columns_per_block; i += THREADS) {
         const u32 moment = i / columns_per_block, column_in_block = i % columns_per_block;
-        const u32 channel = (block_x() * columns_per_block + column_in_block) * N + moment % N;
+        const u32 channel = (tile * columns_per_block + column_in_block) * N + moment % N;
         if (channel >= channels) continue;
         double sum = 0;
         for (u32 lane_of_column = 0; lane_of_column < p.lanes; lane_of_column++) sum += block_sums[moment][lane_of_column * columns_per_block + column_in_block];
-        p.sums[((u64)block_y() * 2 + moment / N) * channels + channel] = sum;
+        p.sums[((u64)part * 2 + moment / N) * channels + channel] = sum;
     }
 }
 

@@ -33,16 +33,41 @@ struct GradientMoments {
     }
 };
 
+// Terms dy and dy · x̂ of neighbouring channels, if each pixel is a group.
+template <int N, bool F16>
+struct RowGradientMoments {
+    static const u32 LOADS_IN_FLIGHT = F16 ? 4 : 2;
+    struct Operands {
+        Fragment<N, F16> x, dy;
+        float mean, inv_std;
+    };
+    const ColumnsParams& p;
+    u32 channel;
+    DEVICE_MEMBER RowGradientMoments(const ColumnsParams& p, u32 channel) : p(p), channel(channel) {}
+    DEVICE_MEMBER Operands load_operands(u32 pixel) const {
+        const u32 at = pixel * p.shape.channels + channel;
+        return Operands{Fragment<N, F16>::load(p.x, p.type, at), Fragment<N, F16>::load(p.dy, p.dy_type, at), p.saved[pixel],
+                        inv_std_of(p.saved[p.shape.pixels + pixel], p.eps)};
+    }
+    DEVICE_MEMBER void add(u32, const Operands& read, float (&sums)[2][N]) const {
+        float x[N], dy[N];
+        read.x.unpack_into(x);
+        read.dy.unpack_into(dy);
+#pragma unroll
+        for (int i = 0; i < N; i++) sums[0][i] += dy[i], sums[1][i] += dy[i] * ((x[i] - read.mean) * read.inv_std);
+    }
+};
+
 KERNEL(norm_vjp_columns, ColumnsParams) {
     SHARED double block_sums[16][THREADS];
     if (p.shape.groups != 0) {
-        sum_columns<1, GradientMoments<1, true, false>>(p, block_sums);
+        sum_columns<1, GradientMoments<1, true, false>>(p, block_x(), block_y(), block_sums);
     } else if (p.shape.channels % 8 == 0 && p.type == TYPE_F16 && p.dy_type == TYPE_F16) {
-        sum_columns<8, GradientMoments<8, false, true>>(p, block_sums);
+        sum_columns<8, GradientMoments<8, false, true>>(p, block_x(), block_y(), block_sums);
     } else if (p.shape.channels % 8 == 0) {
-        sum_columns<8, GradientMoments<8, false, false>>(p, block_sums);
+        sum_columns<8, GradientMoments<8, false, false>>(p, block_x(), block_y(), block_sums);
     } else {
-        sum_columns<1, GradientMoments<1, false, false>>(p, block_sums);
+        sum_columns<1, GradientMoments<1, false, false>>(p, block_x(), block_y(), block_sums);
     }
 }
 
@@ -175,10 +200,12 @@ struct NormGradientByChannel {
 
 KERNEL(norm_vjp_apply_by_channel, NormVjpParams) { store_elementwise_by_channel(p.dx, p.len, NormGradientByChannel{p}); }
 
+// Computes the gradient of groups before `end`. The block's threads take some at a time, a tile: the first tile, and every
+// `step` tiles another.
 template <int N>
-DEVICE void differentiate_groups(const NormVjpParams& p, const Epilogue& e, StatsAccumulator& stats) {
+DEVICE void differentiate_groups(const NormVjpParams& p, const Epilogue& e, StatsAccumulator& stats, u32 first, u32 end, u32 step) {
     const u32 groups_per_block = THREADS / p.lanes, lane = thread_index() % p.lanes;
-    for (u32 tile = block_x(); tile < (p.group_count + groups_per_block - 1) / groups_per_block; tile += blocks_x()) {
+    for (u32 tile = first; tile < (end + groups_per_block - 1) / groups_per_block; tile += step) {
         const u32 number = tile * groups_per_block + thread_index() / p.lanes;
         const bool is_live = number < p.group_count;
         const Group g = group_at(p.shape, is_live ? number : 0);
@@ -209,9 +236,87 @@ KERNEL(norm_vjp_groups, NormVjpParams) {
     Epilogue e = begin_epilogue(p.dx);
     StatsAccumulator stats = {};
     if (p.shape.channels / p.shape.groups % 8 == 0) {
-        differentiate_groups<8>(p, e, stats);
+        differentiate_groups<8>(p, e, stats, block_x(), p.group_count, blocks_x());
     } else {
-        differentiate_groups<1>(p, e, stats);
+        differentiate_groups<1>(p, e, stats, block_x(), p.group_count, blocks_x());
     }
     end_epilogue(p.dx, e, stats);
+}
+
+struct NormRowsVjpParams {
+    NormVjpParams norm;
+    ColumnsParams columns;
+    // Number of tiles of columns.
+    u32 tiles;
+    u32 unused;
+};
+
+template <int N, bool F16>
+DEVICE void differentiate_rows(const NormRowsVjpParams& p, double (*block_sums)[THREADS]) {
+    const u32 rows_per_tile = THREADS / p.norm.lanes, part = block_x(), rows = p.norm.group_count;
+    const u32 first = part * p.columns.pixels_per_part;
+    const u32 end = rows - first < p.columns.pixels_per_part ? rows : first + p.columns.pixels_per_part;
+    Epilogue e = begin_epilogue(p.norm.dx);
+    StatsAccumulator stats = {};
+    differentiate_groups<N>(p.norm, e, stats, first / rows_per_tile, end, 1);
+    end_epilogue(p.norm.dx, e, stats);
+    // The rows of a part are still in a cache.
+    for (u32 tile = 0; tile < p.tiles; tile++) {
+        if (tile != 0) barrier();
+        sum_columns<N, RowGradientMoments<N, F16>>(p.columns, tile, part, block_sums);
+    }
+}
+
+// Gradient of x, and sums by channel for the gradients of scale and shift, if each pixel is a group. A block takes a part of
+// the pixels, of whole tiles.
+KERNEL(norm_vjp_rows, NormRowsVjpParams) {
+    SHARED double block_sums[16][THREADS];
+    if (p.norm.shape.channels % 8 != 0) {
+        differentiate_rows<1, false>(p, block_sums);
+    } else if (p.norm.type == TYPE_F16 && p.norm.dy_type == TYPE_F16) {
+        differentiate_rows<8, true>(p, block_sums);
+    } else {
+        differentiate_rows<8, false>(p, block_sums);
+    }
+}
+
+struct NormAffineVjpParams {
+    Store scale, shift;
+    const double* sums;
+    u32 parts, channels;
+};
+
+// Number of channels of a block of `norm_vjp_affine`.
+#define AFFINE_CHANNELS 32
+
+// Stores the sum of a channel over all lanes.
+DEVICE void store_channel(const Store& s, const double (*lane_sums)[AFFINE_CHANNELS], u32 channels) {
+    const u32 t = thread_index(), channel = block_x() * AFFINE_CHANNELS + t;
+    Epilogue e = begin_epilogue(s);
+    StatsAccumulator stats = {};
+    if (t < AFFINE_CHANNELS && channel < channels) {
+        double sum = 0;
+        for (u32 lane = 0; lane < THREADS / AFFINE_CHANNELS; lane++) sum += lane_sums[lane][t];
+        store_scalar(s, e, stats, channel, (float)sum);
+    }
+    end_epilogue(s, e, stats);
+}
+
+// Adds the partial sums of channels, and stores them as the gradients of scale and shift.
+KERNEL(norm_vjp_affine, NormAffineVjpParams) {
+    SHARED double lane_sums[2][THREADS / AFFINE_CHANNELS][AFFINE_CHANNELS];
+    const u32 lane = thread_index() / AFFINE_CHANNELS, in_block = thread_index() % AFFINE_CHANNELS;
+    const u32 channel = block_x() * AFFINE_CHANNELS + in_block;
+    double sums[2] = {0, 0};
+    for (u32 part = lane; channel < p.channels && part < p.parts; part += THREADS / AFFINE_CHANNELS) {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) sums[i] += p.sums[((u64)part * 2 + i) * p.channels + channel];
+    }
+#pragma unroll
+    for (u32 i = 0; i < 2; i++) lane_sums[i][lane][in_block] = sums[i];
+    barrier();
+    store_channel(p.scale, lane_sums[1], p.channels);
+    // Both stores use the block's shared row.
+    barrier();
+    store_channel(p.shift, lane_sums[0], p.channels);
 }
