@@ -81,3 +81,29 @@ fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>
         | Operation::Optimize { .. } => (StoreFormat::Fp16, false),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{StoreSpec, Value, launch::round};
+    use gradscale_core::{
+        backend::Slot,
+        ops::{Dim, Strided},
+    };
+
+    /// A tensor that is filled with zeros has the format of the parts that are copied into it at their exponent.
+    #[test]
+    fn zeros_have_every_format() {
+        let [zero, single, part, all] = [0, 1, 2, 3].map(BufferId::Arena);
+        let half = |buf| Value { buf, dtype: DType::F16, len: 4 };
+        let p = Strided::new(&[Dim { len: 4, x: 1, y: 1 }], 0, 0).expect("a shape");
+        let copy = |x, from| Operation::Copy { p: p.clone(), x, y: StoreSpec::rescaled(half(all), from, Slot(2)) };
+        let rounded = StoreSpec { format: StoreFormat::E5m2, ..StoreSpec::rescaled(half(part), Slot::ONE, Slot(2)) };
+        let format = |from| {
+            let launches = [copy(zero, Slot(2)), round(single, rounded), copy(part, from)].map(Launch::from);
+            formats_of_halves(&launches, zero).get(&all).copied()
+        };
+        assert_eq!(format(Slot(2)), Some(StoreFormat::E5m2));
+        assert_eq!(format(Slot(3)), Some(StoreFormat::Fp16), "another exponent rounds again");
+    }
+}
