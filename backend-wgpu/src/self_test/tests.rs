@@ -3,10 +3,12 @@
 use super::{COLUMN_PERIOD, ROW_PERIOD, TEST_SHAPES, TestShape, expected_sums, is_clearly_faster};
 use crate::{
     Adapter, EnginePreference, EngineReason, Error, NotOffered, ProductEngine, Refusal, RefusalCause, Timing, Wgpu,
+    operators::product::Product,
     product_engine::{Coop, PlantedFault},
 };
 use core::time::Duration;
-use gradscale_core::backend::{Backend, DType, EngineAvailability};
+use gradscale_core::backend::{Backend, Buffer, DType, DataMut, EngineAvailability, Slot, Store};
+use half::f16;
 use pollster::block_on;
 
 #[test]
@@ -36,7 +38,7 @@ fn sums_of_the_self_test_are_exact_and_tell_lines_apart() {
 #[test]
 fn every_shape_is_repeated_50_times_on_a_gpu() {
     assert!(TEST_SHAPES.iter().all(|shape| shape.repetitions >= 50), "{TEST_SHAPES:?}");
-    // Only where a repetition takes 0.1 s there are fewer, of the long sum alone.
+    // Only where a repetition takes 0.05 s there are fewer, of the long sum alone.
     for shape in super::TEST_SHAPES_SOFTWARE {
         assert!(shape.repetitions >= 50 || shape.k > 4096 && shape.repetitions > 1, "{shape:?}");
     }
@@ -102,6 +104,39 @@ fn a_wrong_kernel_is_refused() {
             assert!(matches!(cause, RefusalCause::Wrong { words: 1.., .. }), "{planted_fault:?}, {engine}: {cause:?}");
         }
     }
+}
+
+/// A shape decides the arrangement of subgroups, so results must not depend on it: with numbers whose sums depend on their
+/// order.
+#[test]
+fn every_arrangement_of_subgroups_has_the_same_bits() {
+    let Some((adapter, _)) = adapter() else { return };
+    let device = Wgpu::open_with(&adapter, false, EnginePreference::Cooperative).expect("they are required");
+    let coop = device.products.active_coop().expect("they are pinned");
+    // Whole tiles of every arrangement, so that each is the best of its neighbours.
+    let shape = TestShape { m: 256, n: 256, k: 40, results: DType::F32, repetitions: 1 };
+    let p = super::transposed_gemm(shape, [false; 2]).expect("a product");
+    let numbers = |len: u32, seed| -> Vec<f16> {
+        let magnitudes = [-5, 2, -2, 5, 1, -3, 4, 0, -4, 3, -1].map(|exponent| 2f32.powi(exponent));
+        let fraction =
+            |i: u32| (super::test_integer(i / 101, i % 101, seed) as f32 + 0.37) * magnitudes[i as usize % 11];
+        (0..len).map(|i| f16::from_f32(fraction(i))).collect()
+    };
+    let [a, b] = [(shape.m * shape.k, 1), (shape.k * shape.n, 2)]
+        .map(|(len, seed)| device.upload_halves(&numbers(len, seed)).expect("memory"));
+    let table = device.new_table(Slot::FIRST_SITE.0, 0).expect("a table");
+    let [rows, columns] = coop.subgroups;
+    let results = [[rows, columns], [2 * rows, columns / 2], [rows / 2, 2 * columns]].map(|subgroups| {
+        let coop = Coop { subgroups, ..coop };
+        assert_eq!(coop.arrange_subgroups(p.shape()), subgroups);
+        let mut y = device.new_memory(DType::F32, (shape.m * shape.n) as usize).expect("memory");
+        let store = Store::keep(Slot::ONE, &table, &mut y);
+        device.run_coop(coop, &Product::from_matrices(&p, [&a, &b], None), &store).expect("a product");
+        let mut values = vec![0.0; y.len()];
+        block_on(device.read(&y, DataMut::F32(&mut values))).expect("results");
+        values.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    });
+    assert!(results[0] == results[1] && results[0] == results[2], "{coop:?}");
 }
 
 #[test]
