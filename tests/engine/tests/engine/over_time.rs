@@ -126,6 +126,52 @@ fn a_state_is_carried_from_step_to_step() {
     assert!(found.iter().zip(&whole).all(|(one, two)| (one - two).abs() < 1e-6), "{found:?} {whole:?}");
 }
 
+/// Gradients of all parameters after some steps that change nothing. The first outputs count most, so that gradients of
+/// steps differ.
+fn gradients(lstm: bool, method: &str) -> Vec<Vec<f32>> {
+    let mut parameters = Parameters::seeded(6);
+    let mut scope = parameters.at("rnn");
+    let net: Box<dyn Module> = if lstm {
+        Box::new(Lstm::bidirectional(&mut scope, INPUTS, HIDDEN, 2))
+    } else {
+        Box::new(Gru::bidirectional(&mut scope, INPUTS, HIDDEN, 2))
+    };
+    let names: Vec<String> = parameters.names().map(str::to_owned).collect();
+    let method = method.parse().expect("a method");
+    let mut trainer = Trainer::new(Cpu::new(1).expect("a CPU"), parameters, Sgd::new(0.0), method).expect("a trainer");
+    let (x, weights) = (values(8, N * STEPS * INPUTS), [64.0, 1.0, 1.0, 1.0, 0.125].map(|weight| [weight; 2 * HIDDEN]));
+    let weights = weights.as_flattened().repeat(N);
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        let batch = [Input::f32([N, STEPS, INPUTS], &x), Input::f32([N, STEPS, 2 * HIDDEN], &weights)];
+        let found =
+            trainer.backward(batch, |[x, weights]| (net.forward(x).square() * weights).mean()).expect("it fits");
+        let gradient = |name: &String| trainer.gradient(&found, name).expect("a parameter").expect("its gradient").data;
+        all = names.iter().map(gradient).collect();
+        trainer.step(found).expect("a step");
+    }
+    all
+}
+
+/// Steps pass gradients at different exponents to tensors of all steps. Measured: 1.4e-3 of the largest gradient of a
+/// parameter.
+#[test]
+fn gradients_of_steps_have_one_exponent() {
+    for lstm in [true, false] {
+        let right = gradients(lstm, "fp32");
+        for method in ["gs", "gs:calls=each"] {
+            let found = gradients(lstm, method);
+            let worst = found.iter().zip(&right).map(|(found, right)| {
+                let largest = right.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+                found.iter().zip(right).fold(0f32, |worst, (a, b)| worst.max((a - b).abs() / largest))
+            });
+            let worst = worst.fold(0f32, f32::max);
+            println!("LSTM {lstm}, {method}: {worst:.1e}");
+            assert!(worst < 5e-3, "LSTM {lstm}, {method}: {worst}");
+        }
+    }
+}
+
 /// Trains two layers in both directions on sequences of unlike lengths: first and last loss, names of all sites.
 fn train(method: &Method, steps: usize, updates: usize) -> (f32, f32, BTreeSet<String>) {
     let mut parameters = Parameters::seeded(2);
