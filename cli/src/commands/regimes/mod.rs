@@ -50,8 +50,8 @@ const METHODS: [&str; 5] = ["fp32", "dynamic", "dynamic:10", "gs:exact,room=6,hi
 /// scales from largest magnitudes.
 const NATURAL: [&str; 6] = ["fp32", "torch", "torch-floor", "fixed:128", "amax:history=16", "gs"];
 /// Default methods in the regimes of 8 bits: FP16 and formats of 8 bits with a scale for each tensor, by our rule and by
-/// those of FP8 libraries, and blocks of the sizes of DeepSeek-V3 and of MX.
-const EIGHT_BITS: [&str; 9] = [
+/// those of FP8 libraries, and blocks of the sizes of DeepSeek-V3 and of MX, also with scales rounded up.
+const EIGHT_BITS: [&str; 10] = [
     "fp32",
     "gs",
     "gs:format=e5m2",
@@ -61,6 +61,7 @@ const EIGHT_BITS: [&str; 9] = [
     "amax:history=16,margin=1,grad=e5m2,act=e4m3,weight=e4m3",
     "block:format=e4m3,size=128",
     "block:format=e4m3,size=32",
+    "block:format=e4m3,size=32,scale=up",
 ];
 /// Additional method for regimes with fill values as targets; it ignores outliers.
 const OUTLIERS: &str = "gs:outliers=24";
