@@ -17,7 +17,7 @@ mod update;
 #[path = "../../tests/engine/tests/weights/mod.rs"]
 mod weights;
 
-use gradscale::Method;
+use gradscale::{Cpu, Method};
 use gradscale_wgpu::Wgpu;
 use nets::{PLAIN, Setting, Trained, mlp, segnet, sequence};
 use placed::Placed;
@@ -105,20 +105,36 @@ fn recorded_steps_are_eager_ones() {
     }
 }
 
-/// Stores in formats of eight bits, at two sizes of the loss. A recorded step with these stores has the bits of an eager
-/// one.
+/// Stores in formats of eight bits and in blocks of these, at two sizes of the loss. A recorded step with these stores has
+/// the bits of an eager one, and weights are near those of a CPU.
 #[test]
 fn steps_in_eight_bits() {
     let Some(open) = reopened() else { return };
-    let method = method("gs:grad=e5m2,act=e4m3,weight=e4m3,interval=4");
-    let eager = mlp(open(), &method, PLAIN);
-    let shifted = mlp(open(), &method, Setting { shift: SHIFT, recording: true, ..PLAIN });
-    assert!(eager.moved(), "nothing was trained");
-    assert_eq!(eager.skipped, shifted.skipped);
-    same_weights(&eager, &shifted);
-    for (eager, shifted) in eager.exponents.iter().flatten().zip(shifted.exponents.iter().flatten()) {
-        assert_eq!((&eager.0, eager.1 + SHIFT), (&shifted.0, shifted.1));
+    // Blocks have no exponents that move with the loss.
+    for (name, shift) in
+        [("gs:grad=e5m2,act=e4m3,weight=e4m3,interval=4", SHIFT), ("block:grad=e5m2,act=e4m3,weight=e4m3,scale=up", 0)]
+    {
+        let method = method(name);
+        let eager = mlp(open(), &method, PLAIN);
+        let shifted = mlp(open(), &method, Setting { shift: SHIFT, recording: true, ..PLAIN });
+        assert!(eager.moved(), "{name}: nothing was trained");
+        assert_eq!(eager.skipped, shifted.skipped, "{name}");
+        same_weights(&eager, &shifted);
+        for (eager, shifted) in eager.exponents.iter().flatten().zip(shifted.exponents.iter().flatten()) {
+            assert_eq!((&eager.0, eager.1 + shift), (&shifted.0, shifted.1), "{name}");
+        }
+        let moved = distance(&eager.weights, &eager.before);
+        let apart = distance(&eager.weights, &mlp(Cpu::new(1).expect("a CPU"), &method, PLAIN).weights);
+        println!("{name}: {apart:.2e} from the CPU's weights, which moved by {moved:.2e}");
+        assert!(apart < 0.1 * moved, "{name}: {apart:.2e} from the CPU's weights, which moved by {moved:.2e}");
     }
+}
+
+/// Returns the root mean square of the differences of two networks' weights.
+fn distance(a: &[(String, Vec<f32>)], b: &[(String, Vec<f32>)]) -> f64 {
+    let values = |all: &[(String, Vec<f32>)]| all.iter().flat_map(|(_, values)| values.clone()).collect::<Vec<f32>>();
+    let squares = values(a).into_iter().zip(values(b)).map(|(a, b)| f64::from(a - b).powi(2));
+    (squares.clone().sum::<f64>() / squares.count() as f64).sqrt()
 }
 
 #[test]

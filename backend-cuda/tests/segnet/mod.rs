@@ -14,7 +14,7 @@ mod timed;
 mod weights;
 
 use gradscale::{
-    CrossEntropy, Input, Method, Parameters, Trainer, TrainerOptions,
+    Cpu, CrossEntropy, Input, Method, Parameters, Trainer, TrainerOptions,
     gradscale_core::{backend::Backend, ops::Divisor},
     models::SegNet,
     nn::Module,
@@ -86,12 +86,25 @@ pub fn check<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     // Losses are not compared: theirs has another last digit where it is divided.
     let shifted = train(open(), "gs:exact", STEPS, true, 30);
     assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "a shifted loss");
-    // Stores in formats of eight bits, eager and recorded, at two sizes of the loss.
-    let method = "gs:grad=e5m2,act=e4m3,weight=e4m3";
-    let [eager, shifted] =
-        [(false, 0), (true, 30)].map(|(recorded, shift)| train(open(), method, STEPS_IN_EIGHT_BITS, recorded, shift));
-    assert_eq!((&shifted.weights, &shifted.exponents), (&eager.weights, &eager.exponents), "eight bits");
-    assert_eq!(eager.skipped, 0);
+    // Stores in formats of eight bits and in blocks of these, eager and recorded, at two sizes of the loss.
+    for method in ["gs:grad=e5m2,act=e4m3,weight=e4m3", "block:grad=e5m2,act=e4m3,weight=e4m3,scale=up"] {
+        let [eager, shifted] = [(false, 0), (true, 30)]
+            .map(|(recorded, shift)| train(open(), method, STEPS_IN_EIGHT_BITS, recorded, shift));
+        assert_eq!(shifted.weights, eager.weights, "{method}");
+        // Blocks have no exponents that move with the loss.
+        assert_eq!(shifted.exponents == eager.exponents, method.starts_with("gs"), "{method}");
+        assert_eq!(eager.skipped, 0, "{method}");
+        let cpu = train(Cpu::new(1).expect("a CPU"), method, STEPS_IN_EIGHT_BITS, false, 0);
+        println!("{method}: losses {:?}, {:?} on a CPU", eager.losses, cpu.losses);
+        for (here, there) in eager.losses.iter().zip(&cpu.losses) {
+            assert!(
+                (here / there - 1.0).abs() < 0.05,
+                "{method}: losses {:?}, {:?} on a CPU",
+                eager.losses,
+                cpu.losses
+            );
+        }
+    }
     ahead::batches_sent_ahead(&open);
     beside::segnet_beside_the_cpu(&open);
     timed::launches_are_timed(&open);
