@@ -66,5 +66,5 @@ pub use tensor::{Input, InputType, Tensor};
 pub use train::{
     Attempt, CheckpointFile, EvaluationWeights, ExponentsAfter, Gradients, Inputs, Model, Named, NonBlocking,
     Observation, Operands, Pass, Prefetched, Program, ProgramKind, Repeated, Skipped, Source, StepOutcome, Trainer,
-    TrainerOptions, UnusableLoss, forward_sites, gradient_errors, measure_reduce_modes,
+    TrainerOptions, UnusableLoss, forward_sites, gradient_errors, measure_reduce_modes, unused_restored_sites,
 };

@@ -10,7 +10,7 @@ use gradscale_core::{
 /// A step as kernels receive it: `Cell` of `cell.cuh`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Cell {
+pub(crate) struct CellParams {
     x: u64,
     h: u64,
     state: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Cell {
 /// Threads of a block of the cells' kernels.
 const THREADS: u32 = 256;
 
-impl Cell {
+impl CellParams {
     pub fn new<const GATES: u32>(p: &CellStep<GATES>, x: CellArgs<&Memory>) -> Self {
         let ([_, hidden], [step, steps]) = (p.shape(), p.step());
         Self {

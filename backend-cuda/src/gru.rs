@@ -2,7 +2,7 @@
 
 use crate::{
     Cuda, Error,
-    cell::{Cell, address_beside},
+    cell::{CellParams, address_beside},
     kernels,
     memory::Memory,
     store::StoreParams,
@@ -18,14 +18,14 @@ use gradscale_core::{
 #[repr(C)]
 struct GruParams {
     y: StoreParams,
-    cell: Cell,
+    cell: CellParams,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct GruVjpParams {
     y: StoreParams,
-    cell: Cell,
+    cell: CellParams,
     dh: u64,
     dx: u64,
     state: u64,
@@ -35,7 +35,7 @@ struct GruVjpParams {
 
 impl Cuda {
     pub(crate) fn run_gru(&self, p: &Gru, x: CellArgs<&Memory>, y: &Store<'_, Self>) -> Result<(), Error> {
-        let cell = Cell::new(p, x);
+        let cell = CellParams::new(p, x);
         let blocks = cell.blocks(self, &kernels::GRU)?;
         let params = GruParams { y: self.store(y, p.state_len() as usize, blocks)?, cell };
         // SAFETY: all operands have the descriptor's sizes.
@@ -46,7 +46,7 @@ impl Cuda {
         &self, p: &Gru, x: CellArgs<&Memory>, dh: &Memory, y: &Store<'_, Self>, dx: &Scaled<&mut Memory, Slot>,
         state: &Memory,
     ) -> Result<(), Error> {
-        let cell = Cell::new(p, x);
+        let cell = CellParams::new(p, x);
         let blocks = cell.blocks(self, &kernels::GRU_VJP)?;
         let params = GruVjpParams {
             y: self.store(y, p.gates_len() as usize, blocks)?,

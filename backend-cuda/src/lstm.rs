@@ -2,7 +2,7 @@
 
 use crate::{
     Cuda, Error,
-    cell::{Cell, address_beside},
+    cell::{CellParams, address_beside},
     kernels,
     memory::Memory,
     store::StoreParams,
@@ -18,7 +18,7 @@ use gradscale_core::{
 #[repr(C)]
 struct LstmParams {
     y: StoreParams,
-    cell: Cell,
+    cell: CellParams,
     state: u64,
 }
 
@@ -26,7 +26,7 @@ struct LstmParams {
 #[repr(C)]
 struct LstmVjpParams {
     y: StoreParams,
-    cell: Cell,
+    cell: CellParams,
     dh: u64,
     dc: u64,
     state: u64,
@@ -38,7 +38,7 @@ impl Cuda {
     pub(crate) fn run_lstm(
         &self, p: &Lstm, x: CellArgs<&Memory>, y: &Store<'_, Self>, state: &Memory,
     ) -> Result<(), Error> {
-        let cell = Cell::new(p, x);
+        let cell = CellParams::new(p, x);
         let blocks = cell.blocks(self, &kernels::LSTM)?;
         let y = self.store(y, p.state_len() as usize, blocks)?;
         let params = LstmParams { y, cell, state: address_beside(state, p.state_len()) };
@@ -50,7 +50,7 @@ impl Cuda {
         &self, p: &Lstm, x: CellArgs<&Memory>, dh: &Memory, dc: Option<Scaled<&Memory, Slot>>, y: &Store<'_, Self>,
         state: &Memory,
     ) -> Result<(), Error> {
-        let (cell, len) = (Cell::new(p, x), p.state_len() as usize);
+        let (cell, len) = (CellParams::new(p, x), p.state_len() as usize);
         let blocks = cell.blocks(self, &kernels::LSTM_VJP)?;
         assert!(dc.is_none_or(|dc| dc.data.dtype() == DType::F32), "the gradient of a cell's state");
         let params = LstmVjpParams {

@@ -21,16 +21,16 @@ impl<'t> Var<'t> {
     pub(crate) fn gru_step(self, name: &str, x: StepProducts<'t>, h: Self) -> Self {
         self.try_record(|| {
             let p = x.descriptor(name, self, h)?;
-            Ok(self.record_named_op(format!("{name}.h"), Op::Recurrent, Cell(p), &[x.all, h], h.shape()))
+            Ok(self.record_named_op(format!("{name}.h"), Op::Recurrent, GruStep(p), &[x.all, h], h.shape()))
         })
     }
 }
 
 /// Operator of a step of a GRU cell, with inputs h-products, x-products and h. Its result is h′.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Cell(Gru);
+struct GruStep(Gru);
 
-impl Operator for Cell {
+impl Operator for GruStep {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (h, x, state) = (at.read(0)?.buf, at.read(1)?.buf, at.read_in(2, None)?.buf);
         at.store(|y| Operation::Gru { p: self.0, x: CellArgs { x, h, state }, y })

@@ -26,7 +26,7 @@ impl<'t> Var<'t> {
         let of_cell = |what: &str| format!("{name}.{what}");
         let h = self.try_record(|| {
             let p = x.descriptor(name, self, c)?;
-            Ok(self.record_named_op(of_cell("h"), Op::Recurrent, Cell(p), &[x.all, c], c.shape()))
+            Ok(self.record_named_op(of_cell("h"), Op::Recurrent, LstmStep(p), &[x.all, c], c.shape()))
         });
         // The type of c′ in the plan is that of c.
         let state = NextState { of: h.id() };
@@ -36,15 +36,15 @@ impl<'t> Var<'t> {
 
 /// Operator of a step of an LSTM cell, with inputs h-products, x-products and c. Its result is h′; it saves c′.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Cell(Lstm);
+struct LstmStep(Lstm);
 
-impl Cell {
+impl LstmStep {
     fn state_len(self) -> usize {
         self.0.state_len() as usize
     }
 }
 
-impl Operator for Cell {
+impl Operator for LstmStep {
     fn forward(&self, at: &mut Context<'_, '_, '_>) -> Result<(), TraceError> {
         let (h, x, c) = (at.read(0)?.buf, at.read(1)?.buf, at.read_in(2, None)?.buf);
         let state = at.new_buffer(DType::F32, self.state_len());

@@ -13,7 +13,7 @@ pub use distributed::measure_reduce_modes;
 pub use execute::{Observation, Operands, Program, ProgramKind, Source, gradient_errors};
 pub use model::Model;
 pub use options::TrainerOptions;
-pub use state::{CheckpointFile, EvaluationWeights, Inputs, Named, Prefetched, forward_sites};
+pub use state::{CheckpointFile, EvaluationWeights, Inputs, Named, Prefetched, forward_sites, unused_restored_sites};
 pub use step::{Attempt, ExponentsAfter, Gradients, Pass, Repeated, Skipped, StepOutcome, UnusableLoss};
 
 use crate::{

@@ -434,7 +434,7 @@ impl<B: Backend<Error: 'static>, T: TrainingTask> TrainingRun for Training<B, T>
     }
 
     fn unused_restored_sites(&self) -> Vec<&str> {
-        self.trainer.unused_restored_sites().collect()
+        gradscale::unused_restored_sites(&self.trainer).collect()
     }
 
     fn observe(&mut self, detail: Detail) {

@@ -41,6 +41,12 @@ pub fn forward_sites<B: Backend>(trainer: &Trainer<B>) -> impl Iterator<Item = S
     trainer.sites.forward_reports().chain(trainer.sites.weight_reports())
 }
 
+/// Returns the names of the sites whose exponents [`Trainer::load`] restored and to which no step has stored since. After
+/// the first step, the network does not have these sites any more. A loss scale has no exponents of sites.
+pub fn unused_restored_sites<B: Backend>(trainer: &Trainer<B>) -> impl Iterator<Item = &str> {
+    trainer.sites.unused_restored_sites()
+}
+
 impl<B: Backend> Trainer<B> {
     /// Returns the device on which this trainer runs.
     pub const fn device(&self) -> &B {
@@ -65,12 +71,6 @@ impl<B: Backend> Trainer<B> {
     /// Returns all cast sites that have been used, in their state after the last step.
     pub fn sites(&self) -> impl Iterator<Item = SiteReport<'_>> {
         self.sites.reports()
-    }
-
-    /// Returns the names of the sites whose exponents [`Trainer::load`] restored and to which no step has stored since. After
-    /// the first step, the network does not have these sites any more. A loss scale has no exponents of sites.
-    pub fn unused_restored_sites(&self) -> impl Iterator<Item = &str> {
-        self.sites.unused_restored_sites()
     }
 
     /// Returns the device memory that this trainer uses, by purpose.

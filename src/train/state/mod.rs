@@ -13,7 +13,7 @@ mod prefetch;
 
 pub use average::EvaluationWeights;
 pub use checkpoint_file::CheckpointFile;
-pub use inspect::{Named, forward_sites};
+pub use inspect::{Named, forward_sites, unused_restored_sites};
 pub use prefetch::{Inputs, Prefetched};
 
 pub(super) use outputs::DeviceOutput;

@@ -44,7 +44,7 @@ impl Rig {
     }
 
     fn unused(&self) -> Vec<&str> {
-        self.trainer.unused_restored_sites().collect()
+        gradscale::unused_restored_sites(&self.trainer).collect()
     }
 }
 
