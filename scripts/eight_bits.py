@@ -16,7 +16,7 @@ from study import Study, spread
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORDS = "eight-bits"
 MIXED = "grad=e5m2,act=e4m3,weight=e4m3"
-METHODS = ["fp32", "gs", f"gs:{MIXED}", f"amax:history=16,margin=1,{MIXED}", f"block:{MIXED},size=128", f"block:{MIXED}"]
+METHODS = ["fp32", "gs", f"gs:{MIXED}", f"amax:history=16,margin=1,{MIXED}", f"block:{MIXED},size=128", f"block:{MIXED}", f"block:{MIXED},scale=up"]
 
 # Errors of the parameters' gradients after the last step, relative to a pass in f32, in percent.
 GRADIENT_ERRORS = ["gradient_error_median", "gradient_error_worst"]
@@ -48,8 +48,16 @@ class EightBits(Study):
     def errors(self):
         """Cells of the network: the median and the largest error of the gradients of its parameters, for each method."""
         rows = self.shown_rows()
-        means = lambda method, key: spread((float(row[key]) for row in rows if row["method"] == method and row[key]), 1)
-        return [" and ".join(means(method, key) for key in GRADIENT_ERRORS) for method in METHODS[1:]]
+        values = lambda method, key: [float(row[key]) for row in rows if row["method"] == method and row[key]]
+        means = lambda method: [spread(values(method, key), 1) for key in GRADIENT_ERRORS if values(method, key)]
+        return [" and ".join(means(method)) or "–" for method in METHODS[1:]]
+
+    def memory(self):
+        """Cells of the network: the memory of its activations in MB, for f32 and each method."""
+        rows = self.shown_rows()
+        # A run that has stopped has none on record.
+        megabytes = lambda method: max((float(row["activation_bytes"]) / 1e6 for row in rows if row["method"] == method), default=0)
+        return [f"{most:.1f}" if (most := megabytes(method)) else "–" for method in METHODS]
 
     def summary(self):
         """Cells of the network: the difference of each method's training loss to f32."""
@@ -69,16 +77,17 @@ class EightBits(Study):
 
 
 STUDIES = [EightBits(workload) for workload in workloads.WORKLOADS]
-METHOD_HEADS = {"gs": "gs, FP16", f"gs:{MIXED}": "gs, mixed", f"amax:history=16,margin=1,{MIXED}": "amax of 16 steps, margin 1, mixed",
-         f"block:{MIXED},size=128": "blocks of 128, mixed", f"block:{MIXED}": "blocks of 32, mixed"}
+METHOD_HEADS = {"fp32": "f32", "gs": "gs, FP16", f"gs:{MIXED}": "gs, mixed", f"amax:history=16,margin=1,{MIXED}": "amax of 16 steps, margin 1, mixed",
+         f"block:{MIXED},size=128": "blocks of 128, mixed", f"block:{MIXED}": "blocks of 32, mixed",
+         f"block:{MIXED},scale=up": "blocks of 32, scale up, mixed"}
 
 
 def render():
     """docs/eight-bits.md, all of it."""
     known = [study for study in STUDIES if study.shown_rows()]
     missing = [study.network for study in STUDIES if not study.shown_rows()]
-    heads = ["network", *(METHOD_HEADS[method] for method in METHODS[1:])]
-    def table(cells):
+    def table(cells, methods=METHODS[1:]):
+        heads = ["network", *(METHOD_HEADS[method] for method in methods)]
         rows = [f"| {' | '.join([study.network, *cells(study)])} |" for study in known]
         return "\n".join([f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows])
 
@@ -93,6 +102,10 @@ The table has the difference of the training loss to f32, as a mean over the sec
 Errors of the gradients of parameters after the last step, in percent: the median and the largest of the network's. They are relative to gradients in f32 of the same weights and batch, with a forward pass that stores halves. So they contain the roundings of activations and weights of 8 bits.
 
 {table(EightBits.errors)}
+
+Memory of activations and gradients between them, in MB, as the program allocates it. Blocks are simulated in f32.
+
+{table(EightBits.memory, METHODS)}
 
 {f"Planned and not run yet: {', '.join(missing)}." if missing else ""}
 """
