@@ -140,8 +140,8 @@ impl Backend for Cpu {
             Launch::RoundBlocks { format, rows, columns, x, y } => {
                 self.run_round_blocks(format, [rows, columns].map(|size| size as usize), x, y)
             }
-            Launch::Pack { format, len, x, y } => self.run_pack(format, len, x, y),
-            Launch::Unpack { format, len, x, y } => self.run_unpack(format, len, x, y),
+            Launch::Pack { format, len, x, y } => self.run_pack(format, len, x, y)?,
+            Launch::Unpack { format, len, x, y } => self.run_unpack(format, len, x, y)?,
             Launch::Binary { p, a, b, y } => self.run_binary(&p, a, b, y),
             Launch::Sum { len, terms, y } => self.run_sum(len, terms, y),
             Launch::Reduce { p, x, y } => self.run_reduce(&p, x, y),

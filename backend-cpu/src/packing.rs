@@ -1,7 +1,7 @@
 //! Values of formats of eight bits as bytes: exact conversions from halves and back.
 
-use crate::{Cpu, Memory, epilogue::chunk_len, threading::Cost};
-use gradscale_core::store_format::StoreFormat;
+use crate::{Cpu, Error, Memory, epilogue::chunk_len, threading::Cost};
+use gradscale_core::{backend, store_format::StoreFormat};
 use half::f16;
 
 /// Bits of the magnitude of a half, and bits of infinity.
@@ -15,24 +15,26 @@ const SIGN: u16 = 0x80;
 const SIGN_SHIFT: u32 = 8;
 
 impl Cpu {
-    pub(crate) fn run_pack(&self, format: StoreFormat, len: u32, x: &Memory, y: &mut Memory) {
+    pub(crate) fn run_pack(&self, format: StoreFormat, len: u32, x: &Memory, y: &mut Memory) -> Result<(), Error> {
         let (Memory::F16(x), Memory::U8(y)) = (x, y) else { panic!("halves are packed to bytes") };
         let (x, y) = (&x[..len as usize], &mut y[..len as usize]);
         match format {
-            StoreFormat::Fp16 => panic!("values of fp16 do not fit into bytes"),
+            StoreFormat::Fp16 => return Err(backend::Error::unsupported("pack of fp16")),
             StoreFormat::E5m2 => self.convert_each(x, y, code_of_e5m2),
             StoreFormat::E4m3 => self.convert_each(x, y, code_of_e4m3),
         }
+        Ok(())
     }
 
-    pub(crate) fn run_unpack(&self, format: StoreFormat, len: u32, x: &Memory, y: &mut Memory) {
+    pub(crate) fn run_unpack(&self, format: StoreFormat, len: u32, x: &Memory, y: &mut Memory) -> Result<(), Error> {
         let (Memory::U8(x), Memory::F16(y)) = (x, y) else { panic!("bytes are unpacked to halves") };
         let (x, y) = (&x[..len as usize], &mut y[..len as usize]);
         match format {
-            StoreFormat::Fp16 => panic!("values of fp16 do not fit into bytes"),
+            StoreFormat::Fp16 => return Err(backend::Error::unsupported("pack of fp16")),
             StoreFormat::E5m2 => self.convert_each(x, y, |code| f16::from_bits(u16::from(code) << SIGN_SHIFT)),
             StoreFormat::E4m3 => self.convert_each(x, y, half_of_e4m3),
         }
+        Ok(())
     }
 
     /// Converts values one by one. The conversion has no branches, so that the compiler vectorises the loop.
@@ -100,9 +102,9 @@ mod tests {
             let codes: Vec<u8> = (0..=u8::MAX).collect();
             let values: Vec<f32> = codes.iter().map(|&code| format.format().decode(code.into())).collect();
             let mut unpacked = Memory::F16(vec![f16::ZERO; 256]);
-            cpu.run_unpack(format, 256, &Memory::U8(codes.clone()), &mut unpacked);
+            cpu.run_unpack(format, 256, &Memory::U8(codes.clone()), &mut unpacked).expect("a format of 8 bits");
             let mut packed = Memory::U8(vec![0; 256]);
-            cpu.run_pack(format, 256, &unpacked, &mut packed);
+            cpu.run_pack(format, 256, &unpacked, &mut packed).expect("a format of 8 bits");
             for (i, (code, value)) in codes.into_iter().zip(values).enumerate() {
                 assert!(unpacked.get(i) == value || unpacked.get(i).is_nan() && value.is_nan(), "{format}: {code:#x}");
                 assert!(packed.integer(i) == code.into() || value.is_nan(), "{format}: {code:#x}");

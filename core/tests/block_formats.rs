@@ -35,11 +35,11 @@ fn model(format: StoreFormat, rounding: ScaleRounding, block: &[f32]) -> (Vec<f6
     let largest = numbers.last().copied().unwrap_or(0.0);
     let amax = block.iter().filter(|u| u.is_finite()).fold(0.0, |amax: f64, &u| amax.max(f64::from(u.abs())));
     let floor_log2 = |x: f64| (x.to_bits() >> 52) as i32 - 1023;
-    let exponent = match rounding {
-        _ if amax == 0.0 => 0,
+    let exponent_of = |amax: f64| match rounding {
         ScaleRounding::Down => (floor_log2(amax) - floor_log2(largest)).max(-127),
         ScaleRounding::Up => (-127..=128).find(|&k| amax <= largest * 2f64.powi(k)).expect("an f32"),
     };
+    let exponent = if amax == 0.0 { 0 } else { exponent_of(amax) };
     let places = block.iter().map(|&u| {
         let s = f64::from(u) * 2f64.powi(-exponent);
         let size = s.abs().min(largest);
