@@ -7,8 +7,8 @@ use super::{BufferId, Compiler, Launch, Operation, StatsSync, StoreSpec, Value, 
 use gradscale_core::{backend::DType, ops::Unary, store_format::StoreFormat};
 use std::{collections::HashMap, mem};
 
-/// Least number of launches between two uses of a value that waits. What the last layers pass to the backward pass is
-/// needed again before its memory could serve anything else.
+/// Least number of launches between two uses of a value that waits. Values of the last layers are needed again before their
+/// memory could serve anything else.
 const MIN_WAIT: usize = 8;
 
 /// Uses of a buffer by launches.

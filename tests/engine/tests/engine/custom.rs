@@ -116,7 +116,7 @@ fn as_the_built_in_one() {
     }
 }
 
-/// What comes after an operator reads its result, in training as in evaluation.
+/// Later operators read an operator's result, in training as in evaluation.
 #[test]
 fn results_are_read_in_training() {
     for method in methods() {
