@@ -26,32 +26,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attempt;
+mod formats;
 mod forward;
 mod report;
 mod saved;
 mod warning;
 
+pub use attempt::{Attempt, Cause, Finished};
 pub(crate) use forward::Derivation;
 pub use report::SiteReport;
 pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
-use crate::{
-    BlockScaling, ForwardScaling, GradientScaling, Products, Scaling, SharedLayers, StoreFormats, TraceError,
-    error::TraceErrorKind,
-};
+use crate::{ForwardScaling, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::Slot,
-    loss_scale::{Feedback, Fixed, LossScale},
-    scaled::Scaled,
-    site::{Calls, Site, SiteConfig, SiteOutcome, SitePass},
+    loss_scale::{Fixed, LossScale},
+    site::{Calls, Site, SiteConfig, SitePass},
     solve::{Choice, ConfigError, NoDecision},
     stats::{Detail, Stats},
-    step_outcome::{self, FirstNonFinite, NonFiniteKind},
-    store_format::StoreFormat,
 };
 use serde::{Deserialize, Serialize};
-use std::{borrow::Cow, collections::HashMap, iter::repeat};
+use std::collections::HashMap;
 
 /// Purpose of a slot: reserved, parameter gradient, forward store or cast site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,57 +66,6 @@ pub enum SlotKind {
     Derived,
     /// Purpose of a slot for a weight that products read in a format of 8 bits ([`crate::StoreFormats::weight`]).
     Weight,
-}
-
-/// Reason why a training step was skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Values were not finite, and no scale cures that; or the method skips every overflow.
-    NotFinite,
-    /// The batch exceeds the history by more than the method allows (`outliers=`).
-    Outlier,
-    /// The caller must run the batch again, because its inputs are not all on the device any more.
-    Again,
-    /// The batch was repeated three times, and overflowed each time.
-    Repeats,
-}
-
-impl Cause {
-    /// Returns the name of the cause in snake case, for bindings.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotFinite => "not_finite",
-            Self::Outlier => "outlier",
-            Self::Again => "again",
-            Self::Repeats => "repeats",
-        }
-    }
-}
-
-/// Result of an attempt at a step: applied, repeated or skipped. The index of a [`FirstNonFinite`] is that in the order of the
-/// stores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finished {
-    /// The step was applied: the parameters are updated.
-    Stepped,
-    /// The step overflowed and has changed nothing; the same batch is to be run again.
-    Repeat(FirstNonFinite),
-    /// The step was skipped and has changed nothing, for this cause.
-    Skipped(Option<FirstNonFinite>, Cause),
-}
-
-/// Properties of an attempt at a step, besides the rows of its stores.
-#[derive(Clone, Copy, Debug)]
-pub struct Attempt {
-    /// True if some parameter gradient of the attempt is not finite.
-    pub found_inf: bool,
-    /// Number of attempts at this step that failed before.
-    pub failed: u32,
-    /// True if the caller can run the batch again.
-    pub repeatable: bool,
-    /// Number of micro-batches whose statistics rows were merged.
-    pub micro: u32,
 }
 
 /// Decision of a cast site made inside the attempt in progress.
@@ -332,65 +278,10 @@ impl Sites {
         self.entries[usize::from(slot.0)].site.as_ref()
     }
 
-    /// Returns the format in which the method stores values of such slots.
-    pub(crate) const fn format_of(&self, kind: SlotKind) -> StoreFormat {
-        let formats = match &self.scaling {
-            Scaling::Loss(_) => return StoreFormat::Fp16,
-            Scaling::Gradient(GradientScaling { formats, .. }) => *formats,
-            Scaling::Blocks(blocks) => blocks.formats(),
-        };
-        match kind {
-            SlotKind::Site => formats.gradient,
-            SlotKind::Forward => formats.activation,
-            SlotKind::Weight => formats.weight,
-            SlotKind::Reserved | SlotKind::Parameter | SlotKind::Derived => StoreFormat::Fp16,
-        }
-    }
-
-    /// Returns true if the method lets devices multiply operands of 8 bits in units for these.
-    pub(crate) fn multiplies_eight_bits(&self) -> bool {
-        matches!(&self.scaling, Scaling::Gradient(GradientScaling { products: Products::EightBits, .. }))
-    }
-
-    /// Returns the format of the values that are stored at a slot. That of an activation or a weight is FP16 until it has an
-    /// exponent ([`Sites::forward_active`]).
-    #[must_use]
-    pub fn format(&self, slot: Slot) -> StoreFormat {
-        self.format_of_entry(&self.entries[usize::from(slot.0)])
-    }
-
-    fn format_of_entry(&self, entry: &SlotEntry) -> StoreFormat {
-        match (&self.scaling, &entry.site) {
-            (Scaling::Blocks(_), _) => self.format_of(entry.kind),
-            (Scaling::Gradient(_), Some(site)) => site.config().format,
-            (Scaling::Loss(_) | Scaling::Gradient(_), _) => StoreFormat::Fp16,
-        }
-    }
-
-    /// Returns the block scaling of the method, if it has one.
-    pub(crate) const fn block_scaling(&self) -> Option<BlockScaling> {
-        match self.scaling {
-            Scaling::Blocks(blocks) => Some(blocks),
-            Scaling::Loss(_) | Scaling::Gradient(_) => None,
-        }
-    }
-
     /// Returns the decision of the exact or the amax rule from a row of values that a site is to store.
     pub(crate) fn exact(&self, slot: Slot, row: &Stats) -> Result<Choice, NoDecision> {
         let site = self.site(slot).ok_or(NoDecision::Detail)?;
         site.exact(&row.counted_in(self.format(slot)))
-    }
-
-    /// Returns the rows of an attempt as rows of the formats of their slots, because devices and runtimes read all as rows of
-    /// FP16.
-    fn rows_in_formats<'a>(&self, rows: &'a [Stats]) -> Cow<'a, [Stats]> {
-        match &self.scaling {
-            Scaling::Loss(_) => return Cow::Borrowed(rows),
-            Scaling::Gradient(gradient) if gradient.formats == StoreFormats::default() => return Cow::Borrowed(rows),
-            Scaling::Gradient(_) | Scaling::Blocks(_) => {}
-        }
-        let formats = self.entries.iter().map(|entry| self.format_of_entry(entry)).chain(repeat(StoreFormat::Fp16));
-        rows.iter().zip(formats).map(|(row, format)| row.counted_in(format)).collect()
     }
 
     /// Returns true if the slot's cast site decides inside the step.
@@ -454,109 +345,6 @@ impl Sites {
         matches!(&self.scaling, Scaling::Gradient(gradient) if gradient.shared == SharedLayers::Each)
     }
 
-    /// Ends an attempt at a step: takes its rows, by slot, and the `order` of their stores. Call it once for each
-    /// attempt. The counters of a row are those of its slot's format ([`Sites::format`]), whatever convention it is read
-    /// with.
-    ///
-    /// # Panics
-    /// If a slot of `order` has no row.
-    pub fn finish(&mut self, rows: &[Stats], order: &[Slot], attempt: Attempt) -> Finished {
-        self.decided.clear();
-        let rows = &*self.rows_in_formats(rows);
-        let row = |slot: Slot| &rows[usize::from(slot.0)];
-        let blame = step_outcome::find_first_non_finite(order.iter().map(|&slot| row(slot).counts()));
-        let mut largest: Option<Scaled<f32>> = None;
-        for &slot in order {
-            let entry = &mut self.entries[usize::from(slot.0)];
-            entry.row = Some(*row(slot));
-            entry.awaits_store = false;
-            let counts = row(slot).counts();
-            // ±∞ and NaN on input come from the forward pass, or from an overflow that another site has counted.
-            entry.overflows = entry.overflows.saturating_add(counts.overflowed);
-            if entry.kind == SlotKind::Site && counts.amax > largest.map_or(0.0, |largest| largest.data) {
-                largest = Some(Scaled::new(counts.amax, counts.exponent));
-            }
-        }
-        // The gradients may be finite because a function like 1/√∞ hides an overflow.
-        let hidden = if attempt.found_inf { None } else { self.blocking_overflow(rows, order, attempt.failed) };
-        let blame = hidden.or(blame);
-        let finished = match blame {
-            _ if !attempt.found_inf && hidden.is_none() => Finished::Stepped,
-            blame if !self.repeats() => Finished::Skipped(blame, Cause::NotFinite),
-            blame => self.failed(rows, order, blame, attempt),
-        };
-        // The number of exponents by which the first overflowing site exceeds its history applies to the sites
-        // downstream too.
-        let excess = match (finished, blame) {
-            (Finished::Repeat(_) | Finished::Skipped(_, Cause::Again), Some(blame)) => {
-                let slot = order[blame.site];
-                // A growth of activations says nothing about gradients.
-                let is_gradient = self.kind(slot) == SlotKind::Site;
-                self.site(slot).filter(|_| is_gradient).map_or(0, |site| site.bits_above_history(row(slot)))
-            }
-            _ => 0,
-        };
-        let repeats = self.repeats();
-        for (at, &slot) in order.iter().enumerate() {
-            let Some(site) = &mut self.entries[usize::from(slot.0)].site else { continue };
-            if site.pass() != SitePass::Backward
-                && let (Finished::Repeat(blame), true) = (finished, row(slot).counts().non_finite() == 0)
-                && at < blame.site
-            {
-                // The activations before the overflow were right, and are computed again with the same bits.
-                continue;
-            }
-            let behind = blame.is_some_and(|blame| at > blame.site);
-            // A site with one call in one micro-batch decides from its own values.
-            if behind && excess > 0 && (attempt.micro > 1 || site.config().calls == Calls::Several) {
-                site.assume_upstream_growth(excess);
-            }
-            let end = match finished {
-                Finished::Repeat(_) => {
-                    site.repeat(row(slot));
-                    continue;
-                }
-                Finished::Stepped => step_outcome::site_outcome(true, false, blame, at),
-                Finished::Skipped(_, cause) => {
-                    step_outcome::site_outcome(false, repeats && cause != Cause::Again, blame, at)
-                }
-            };
-            if end == SiteOutcome::SkippedDownstream {
-                site.limit_from_upstream(excess);
-            }
-            site.finish(row(slot), end);
-        }
-        if finished == Finished::Stepped {
-            if attempt.failed > 0 {
-                self.record_kept_overflows(rows, order);
-            }
-            if blame.is_some_and(|blame| self.is_unscaled_overflow(blame, order[blame.site])) {
-                // An overflow outside of the guard. The next batch is the first with exponents.
-                self.activate_forward();
-            }
-        }
-        self.loss_scale_before = self.loss_scale();
-        if let Scaling::Loss(schedule) = &mut self.scaling {
-            schedule.update(&Feedback { found_inf: attempt.found_inf, amax: largest });
-        }
-        self.spread();
-        if !matches!(finished, Finished::Repeat(_)) {
-            self.settle();
-        }
-        finished
-    }
-
-    /// Records the exponents after a finished step, and whether any of them changed.
-    fn settle(&mut self) {
-        self.settled.resize(self.entries.len(), None);
-        self.moved = self.loss_scale_before != self.loss_scale();
-        for (entry, settled) in self.entries.iter().zip(&mut self.settled) {
-            let alpha = entry.site.as_ref().and_then(Site::alpha);
-            self.moved |= *settled != alpha;
-            *settled = alpha;
-        }
-    }
-
     /// Returns true if the last step, skipped or not, changed an exponent of a site or of the loss scale.
     #[must_use]
     pub const fn moved(&self) -> bool {
@@ -567,33 +355,6 @@ impl Sites {
     #[must_use]
     pub const fn loss_scale_before(&self) -> i32 {
         self.loss_scale_before
-    }
-
-    /// Returns the treatment of a batch with values that are not finite. The first overflow of an activation gives forward
-    /// stores exponents, if the method does so.
-    fn failed(&mut self, rows: &[Stats], order: &[Slot], blame: Option<FirstNonFinite>, attempt: Attempt) -> Finished {
-        let slot = blame.map(|blame| order[blame.site]);
-        if let Some(blame) = blame.filter(|blame| self.is_unscaled_overflow(*blame, order[blame.site])) {
-            self.activate_forward();
-            return if attempt.repeatable {
-                Finished::Repeat(blame)
-            } else {
-                Finished::Skipped(Some(blame), Cause::Again)
-            };
-        }
-        let (Some(blame), Some(slot), Some(site)) = (blame, slot, slot.and_then(|slot| self.site(slot))) else {
-            return Finished::Skipped(blame, Cause::NotFinite);
-        };
-        if blame.kind != NonFiniteKind::Nan && site.is_outlier(&rows[usize::from(slot.0)]) {
-            return Finished::Skipped(Some(blame), Cause::Outlier);
-        }
-        let calls = if attempt.micro > 1 { Calls::Several } else { site.config().calls };
-        match (step_outcome::may_repeat(calls, attempt.failed), calls) {
-            (true, _) if attempt.repeatable => Finished::Repeat(blame),
-            (true, _) => Finished::Skipped(Some(blame), Cause::Again),
-            (false, Calls::Several) => Finished::Skipped(Some(blame), Cause::Repeats),
-            (false, Calls::One) => Finished::Skipped(Some(blame), Cause::NotFinite),
-        }
     }
 
     /// Returns the last statistics row of a slot, if it has stored.
