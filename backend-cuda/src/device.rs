@@ -285,6 +285,8 @@ impl Backend for Cuda {
             Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, &dx, affine.as_ref()),
             Launch::Softmax { p, x, selection, y } => self.run_softmax(&p, x, selection, &y),
             Launch::SoftmaxVjp { p, y, dy, dx } => self.run_softmax_vjp(&p, y, dy, &dx),
+            Launch::Attention { .. } => Err(gradscale_core::backend::Error::unsupported("attention")),
+            Launch::AttentionVjp { .. } => Err(gradscale_core::backend::Error::unsupported("attention_vjp")),
             Launch::Lstm { p, x, y, state } => self.run_lstm(&p, x, &y, state),
             Launch::LstmVjp { p, x, dh, dc, y, state } => self.run_lstm_vjp(&p, x, dh, dc, &y, state),
             Launch::Gru { p, x, y } => self.run_gru(&p, x, &y),

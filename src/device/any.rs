@@ -15,6 +15,7 @@ use gradscale_core::{
         Backend, Caps, Control, DType, Data, DataMut, DeviceResult, EngineAvailability, Error, GradReduce, Launch,
         OnDevice, UniqueId,
     },
+    ops::Attention,
     stats::Stats,
 };
 use std::{ops::Range, time::Duration};
@@ -167,6 +168,10 @@ impl Backend for AnyDevice {
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         on_variant!(self, device: B => Ok(launch_on::<B>(device, launch)?))
+    }
+
+    fn fuses_attention(&self, p: &Attention) -> bool {
+        on_variant!(self, device: B => <B as Backend>::fuses_attention(device, p))
     }
 
     fn time(

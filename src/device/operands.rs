@@ -2,7 +2,7 @@
 
 use super::variants::{AnyBuffer, AnyDevice, AnyTable, Variant};
 use gradscale_core::{
-    backend::{GradReduce, Launch, MapOperands, OnDevice, Param, Slot, Store},
+    backend::{Cast, GradReduce, Launch, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,
 };
 
@@ -24,6 +24,9 @@ impl<'a: 'b, 'b, B: Variant + 'b> MapOperands<OnDevice<'a, AnyDevice>, OnDevice<
     fn store(&mut self, store: Store<'a, AnyDevice>) -> Store<'b, B> {
         let Store { y, table, from, to, detail, add } = store;
         Store { y: B::own_buffer_mut(y), table: B::own_table(table), from, to, detail, add }
+    }
+    fn cast(&mut self, Cast { table, from, to, detail }: Cast<'a, AnyDevice>) -> Cast<'b, B> {
+        Cast { table: B::own_table(table), from, to, detail }
     }
     fn terms(&mut self, terms: &'a [Scaled<&'a AnyBuffer, Slot>]) -> &'b [Scaled<&'b B::Buffer, Slot>] {
         let Some(own) = self.terms.take() else { return &[] };

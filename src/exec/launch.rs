@@ -1,9 +1,9 @@
 //! Execution of one operation on a device: buffer ids are resolved to buffers.
 
 use super::memory::Memory;
-use crate::graph::{BufferId, BufferIds, Operation, ParamUpdate, StoreSpec};
+use crate::graph::{BufferId, BufferIds, CastSpec, Operation, ParamUpdate, StoreSpec};
 use gradscale_core::{
-    backend::{Backend, Cost, DeviceResult, Launch, MapOperands, OnDevice, Param, Slot, Store},
+    backend::{Backend, Cast, Cost, DeviceResult, Launch, MapOperands, OnDevice, Param, Slot, Store},
     scaled::Scaled,
 };
 use std::slice::IterMut;
@@ -100,6 +100,9 @@ impl MapOperands<BufferIds, BufferIds> for CollectWrites {
         self.writes.push(store.y.buf);
         store
     }
+    fn cast(&mut self, cast: CastSpec) -> CastSpec {
+        cast
+    }
     fn terms(&mut self, terms: Vec<Scaled<BufferId, Slot>>) -> Vec<Scaled<BufferId, Slot>> {
         self.terms = terms;
         Vec::new()
@@ -134,6 +137,9 @@ impl<'a, B: Backend> MapOperands<BufferIds, OnDevice<'a, B>> for ResolveBuffers<
     }
     fn store(&mut self, StoreSpec { from, to, detail, add, .. }: StoreSpec) -> Store<'a, B> {
         Store { y: self.places.next().expect(WRITES_ARE_TAKEN), table: self.table, from, to, detail, add }
+    }
+    fn cast(&mut self, CastSpec { from, to, detail }: CastSpec) -> Cast<'a, B> {
+        Cast { table: self.table, from, to, detail }
     }
     fn terms(&mut self, _: Vec<Scaled<BufferId, Slot>>) -> &'a [Scaled<&'a B::Buffer, Slot>] {
         self.terms

@@ -59,6 +59,7 @@ impl Operands for BufferIds {
     type Read = BufferId;
     type Write = BufferId;
     type Store = StoreSpec;
+    type Cast = CastSpec;
     type Terms = Vec<Scaled<BufferId, Slot>>;
     type Gradients = Vec<BufferId>;
     type Parameters = Vec<ParamUpdate>;
@@ -92,6 +93,14 @@ pub(crate) struct StoreSpec {
     pub format: StoreFormat,
     /// Size of the last axis of the tensor, along which values are rounded in blocks. 0 for stores without a format.
     pub columns: usize,
+}
+
+/// Cast of values that are not stored, without its table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CastSpec {
+    pub from: Slot,
+    pub to: Slot,
+    pub detail: Detail,
 }
 
 impl StoreSpec {
@@ -250,6 +259,9 @@ impl<F: FnMut(BufferId) -> BufferId, G: FnMut(StoreSpec) -> StoreSpec> MapOperan
     fn store(&mut self, store: StoreSpec) -> StoreSpec {
         (self.store)(store)
     }
+    fn cast(&mut self, cast: CastSpec) -> CastSpec {
+        cast
+    }
     fn terms(&mut self, terms: Vec<Scaled<BufferId, Slot>>) -> Vec<Scaled<BufferId, Slot>> {
         terms.into_iter().map(|term| term.map(&mut self.buffer)).collect()
     }
@@ -356,6 +368,9 @@ impl MapOperands<BufferIds, BufferIds> for WrittenBuffers {
     fn store(&mut self, store: StoreSpec) -> StoreSpec {
         self.0.push(store.y.buf);
         store
+    }
+    fn cast(&mut self, cast: CastSpec) -> CastSpec {
+        cast
     }
     fn terms(&mut self, terms: Vec<Scaled<BufferId, Slot>>) -> Vec<Scaled<BufferId, Slot>> {
         terms

@@ -24,8 +24,8 @@ use compile::Compiler;
 pub(crate) use compile::{CompileOptions, compile};
 pub(crate) use context::Context;
 pub(crate) use launch::{
-    BufferId, BufferIds, Fixed, Gradient, Launch, Operation, ParamTensor, ParamUpdate, STATES, ScaleRule, StoreSpec,
-    Value, cast, cast_value, unary,
+    BufferId, BufferIds, CastSpec, Fixed, Gradient, Launch, Operation, ParamTensor, ParamUpdate, STATES, ScaleRule,
+    StoreSpec, Value, cast, cast_value, unary,
 };
 pub use plan::PlanRow;
 pub(crate) use plan::plan;

@@ -67,6 +67,8 @@ fn stored_format(operation: &Operation, formats: &HashMap<BufferId, StoreFormat>
         | Operation::NormVjp { .. }
         | Operation::Softmax { .. }
         | Operation::SoftmaxVjp { .. }
+        | Operation::Attention { .. }
+        | Operation::AttentionVjp { .. }
         | Operation::Lstm { .. }
         | Operation::LstmVjp { .. }
         | Operation::Gru { .. }

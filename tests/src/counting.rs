@@ -9,6 +9,7 @@ use core::{
 };
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, GradReduce, Launch, OnDevice, UniqueId},
+    ops::Attention,
     stats::{Stats, WORDS},
 };
 
@@ -170,6 +171,9 @@ impl<B: Backend> Backend for Counting<B> {
     fn replay(&self, step: &B::Recording) -> DeviceResult<Self> {
         self.count(REPEATS, 1);
         self.inner.replay(step)
+    }
+    fn fuses_attention(&self, p: &Attention) -> bool {
+        self.inner.fuses_attention(p)
     }
     fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, B::Error> {
         self.inner.time(times, work)

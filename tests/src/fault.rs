@@ -65,6 +65,14 @@ pub enum Fault {
     HiddenColumnRead,
     /// The gradient of a softmax lacks the sum over its row.
     RowSumDropped,
+    /// The gradient of an attention observes a column that a row does not read.
+    HiddenScoreObserved,
+    /// The gradient of an attention observes a score twice.
+    ScoreObservedTwice,
+    /// The gradient of an attention's scores is not rounded before its products.
+    ScoresNotRounded,
+    /// The sums δ of an attention's gradient stay at the exponent of dy.
+    DeltaNotRescaled,
     /// A step of a recurrent cell reads the products of the first step.
     StepIgnored,
     /// The gradient of an LSTM's cell state is taken at another exponent than its own.
@@ -81,7 +89,7 @@ pub enum Fault {
 
 impl Fault {
     /// All faults that a test can plant.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 37] = [
         Self::TruncatingCast,
         Self::FlushToZero,
         Self::InfinityToMax,
@@ -109,6 +117,10 @@ impl Fault {
         Self::BoxesEndBefore,
         Self::HiddenColumnRead,
         Self::RowSumDropped,
+        Self::HiddenScoreObserved,
+        Self::ScoreObservedTwice,
+        Self::ScoresNotRounded,
+        Self::DeltaNotRescaled,
         Self::StepIgnored,
         Self::StateNotRescaled,
         Self::ResetDropped,

@@ -21,7 +21,7 @@ mod tolerance;
 mod wait;
 
 pub use case::{Case, Check, Fail, Measured, Outcome};
-pub use cases::{OPERATORS, suite};
+pub use cases::{ATTENTION, OPERATORS, suite};
 pub use counting::{Calls, Counting};
 pub use fault::Fault;
 pub use property::{CASES, seed};

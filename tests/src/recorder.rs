@@ -9,6 +9,7 @@ use core::{
 };
 use gradscale_core::{
     backend::{Backend, Buffer, Caps, Control, DType, Data, DataMut, DeviceResult, Launch, OnDevice},
+    ops::Attention,
     stats::{Detail, Stats},
 };
 use operands::{Keep, Kept, run};
@@ -163,6 +164,9 @@ impl<B: Backend> Backend for Recorder<B> {
         let scalars: Vec<_> = scalars.iter().map(|scalar| scalar.memory.borrow()).collect();
         let scalars: Vec<&B::Buffer> = scalars.iter().map(|scalar| &**scalar).collect();
         self.inner.collect(&table.0.borrow(), rows, out, &scalars, values).await
+    }
+    fn fuses_attention(&self, p: &Attention) -> bool {
+        self.inner.fuses_attention(p)
     }
     fn record(&self, work: impl FnOnce() -> DeviceResult<Self>) -> Result<Option<Recorded<B>>, B::Error> {
         self.records.set(self.records.get() + 1);

@@ -1,7 +1,6 @@
 //! The suite on the reference backend.
 
 fn main() {
-    gradscale_conformance::main("reference", gradscale_conformance::OPERATORS, || {
-        Ok(gradscale_conformance::Reference::default())
-    })
+    let required = [gradscale_conformance::OPERATORS, gradscale_conformance::ATTENTION].concat();
+    gradscale_conformance::main("reference", &required, || Ok(gradscale_conformance::Reference::default()))
 }

@@ -3,17 +3,18 @@
 use gradscale_conformance::Reference;
 use gradscale_core::{
     backend::{
-        Backend, CellArgs, Cost, CrossEntropyArgs, CtcArgs,
+        AttentionArgs, Backend, Cast, CellArgs, Cost, CrossEntropyArgs, CtcArgs,
         DType::{self, F16, F32, U8, U32},
         Launch, NormSaved, OnDevice, Param, Slot, Store,
     },
     block_format::BlockFormat,
     ops::{
-        Binary, BinaryOp, Broadcast, Conv2d, CrossEntropy, Ctc, Dim, GatherScatter, Gemm, Gru, Lstm, Norm, NormOver,
-        Optimizer, Pass, Pool, PoolOp, Reduce, ReduceOp, RoiAlign, RoiPool, Rows, Rule, Softmax, SoftmaxColumns,
-        Strided, Unary,
+        Attention, AttentionShape, Binary, BinaryOp, Broadcast, Conv2d, CrossEntropy, Ctc, Dim, GatherScatter, Gemm,
+        Gru, Lstm, Norm, NormOver, Optimizer, Pass, Pool, PoolOp, Reduce, ReduceOp, RoiAlign, RoiPool, Rows, Rule,
+        Softmax, SoftmaxColumns, Strided, Unary,
     },
     scaled::Scaled,
+    stats::Detail,
     store_format::StoreFormat,
 };
 
@@ -184,6 +185,29 @@ fn normalisation_and_losses() {
     let p = Softmax::logarithm(6, 5).expect("a shape");
     let launch = One::Softmax { p, x: &half, selection: None, y: rig.store(&mut y) };
     check(&launch, "softmax 1x6x5 logarithm", 60 + 60, 5 * 30);
+    // 2 sequences of 3 heads: 6 matrices of 4 queries and 5 keys of 7 elements, and values of 9. 120 scores.
+    let shape = AttentionShape { sequences: 2, heads: 3, queries: 4, keys: 5, depth: 7, width: 9 };
+    let [q, k, v, results] = [6 * 4 * 7, 6 * 5 * 7, 6 * 5 * 9, 6 * 4 * 9];
+    let (mut dq, mut dv) = (rig.memory(F16), rig.memory(F32));
+    for (columns, words, lengths, selected) in [
+        (SoftmaxColumns::All, "6x4x5 7x9", None, 0),
+        (SoftmaxColumns::Causal, "6x4x5 7x9 causal", None, 0),
+        (SoftmaxColumns::Within, "6x4x5 7x9 within", Some(&tokens), 8),
+    ] {
+        let p = Attention::new(shape, columns).expect("a shape");
+        let x = AttentionArgs { q: &half, k: &half, v: &wide, lengths };
+        let read = 2 * q + 2 * k + 4 * v + selected;
+        let launch = One::Attention { p, x, log_sums: &mut saved, y: rig.store(&mut y) };
+        let operations = (2 * 7 + 2 * 9 + 5) * 120;
+        check(&launch, &format!("attention {words}"), read + 4 * 24 + 2 * results, operations);
+        let [dp, ds] = [1, 2].map(|to| Cast { table: &rig.table, from: Slot(1), to: Slot(to), detail: Detail::Full });
+        let [dq, dk, dv] = [rig.store(&mut dq), rig.store(&mut y), rig.store(&mut dv)];
+        let (y, log_sums, dy) = (&half, &wide, &wide);
+        let launch = One::AttentionVjp { p, x, y, log_sums, dy, dp, ds, dq, dk, dv };
+        let bytes = read + 2 * results + 4 * 24 + 4 * results + 2 * q + 2 * k + 4 * v;
+        let operations = (3 * 14 + 2 * 18 + 4) * 120 + 2 * results;
+        check(&launch, &format!("attention_vjp {words}"), bytes, operations);
+    }
     // 2 rows of 3 units: 6 units, 24 sums, of which each step of x has as many.
     let p = Lstm::new(2, 3).and_then(|p| p.of_step(1, 5)).expect("a shape");
     let x = CellArgs { x: &half, h: &half, state: &wide };

@@ -9,6 +9,7 @@ use core::{
 };
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, EngineAvailability, Launch, OnDevice},
+    ops::Attention,
     stats::Stats,
 };
 use gradscale_wgpu::{Error, Memory, Recording, Table, Wgpu};
@@ -101,6 +102,9 @@ impl Backend for Placed {
     }
     fn replay(&self, step: &Recording) -> DeviceResult<Self> {
         self.inner.replay(step)
+    }
+    fn fuses_attention(&self, p: &Attention) -> bool {
+        self.inner.fuses_attention(p)
     }
     fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, Error> {
         Backend::time(&*self.inner, times, work)

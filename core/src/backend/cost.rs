@@ -1,9 +1,9 @@
 //! Memory traffic and arithmetic of a launch, computed from its shapes.
 
-use super::{Backend, Buffer, CellArgs, Launch, OnDevice, Operands, Store};
+use super::{AttentionArgs, Backend, Buffer, CellArgs, Launch, OnDevice, Operands, Store};
 use crate::ops::{
-    BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, GemmShape, NormOver, Pass, PoolOp, ReduceOp, Rule,
-    SoftmaxColumns, Unary,
+    Attention, AttentionShape, BinaryOp, Broadcast, Conv2d, GatherScatter, Gemm, GemmShape, NormOver, Pass, PoolOp,
+    ReduceOp, Rule, SoftmaxColumns, Unary,
 };
 use core::fmt;
 
@@ -33,6 +33,9 @@ const SOFTMAX_OPERATIONS: u64 = LOG_SUM_EXP_OPERATIONS + 1;
 /// Operations per score of a softmax's gradient: product, sum, difference, product. For the logarithm: sum, exponential,
 /// product, difference.
 const SOFTMAX_VJP_OPERATIONS: u64 = 4;
+/// Operations per score of an attention's gradient besides products: the weight's difference and exponential, and the
+/// difference and product of dS.
+const ATTENTION_VJP_OPERATIONS: u64 = 4;
 /// Operations per hidden unit of an LSTM cell: four sums, four functions, three for c′, a function and a product for h′.
 const LSTM_OPERATIONS: u64 = 13;
 /// Operations per hidden unit of an LSTM cell's gradient: the twelve up to tanh c′ again, five for the gradient of c′, one
@@ -68,6 +71,12 @@ fn stored<B: Backend>(store: &Store<'_, B>, elements: u64) -> u64 {
 /// one step is read.
 fn of_cell<T: Buffer>(x: &CellArgs<&T>, units: u64, gates: u64) -> u64 {
     bytes(x.x, gates) + bytes(x.h, gates) + bytes(x.state, units)
+}
+
+/// Returns the memory traffic in bytes for reading the operands of an attention.
+fn of_attention<T: Buffer>(p: &Attention, x: &AttentionArgs<&T>) -> u64 {
+    let lengths = x.lengths.map_or(0, |lengths| bytes(lengths, p.lengths_len().into()));
+    bytes(x.q, p.q_len().into()) + bytes(x.k, p.k_len().into()) + bytes(x.v, p.v_len().into()) + lengths
 }
 
 /// Returns the number of multiplications and additions of a convolution, which is the same in its three passes.
@@ -233,6 +242,24 @@ impl<B: Backend> Launch<OnDevice<'_, B>> {
                 let all = len(p.shape());
                 (bytes(*y, all) + bytes(*dy, all) + stored(dx, all), SOFTMAX_VJP_OPERATIONS * all)
             }
+            Self::Attention { p, x, log_sums, y } => {
+                let [rows, results] = [p.rows(), p.y_len()].map(u64::from);
+                let AttentionShape { keys, depth, width, .. } = p.shape();
+                let scores = rows * u64::from(keys);
+                let operations = (2 * u64::from(depth + width) + SOFTMAX_OPERATIONS) * scores;
+                (of_attention(p, x) + bytes(&**log_sums, rows) + stored(y, results), operations)
+            }
+            Self::AttentionVjp { p, x, y, log_sums, dy, dp: _, ds: _, dq, dk, dv } => {
+                let [rows, results] = [p.rows(), p.y_len()].map(u64::from);
+                let AttentionShape { keys, depth, width, .. } = p.shape();
+                let scores = rows * u64::from(keys);
+                let read = of_attention(p, x) + bytes(*y, results) + bytes(*log_sums, rows) + bytes(*dy, results);
+                let written =
+                    stored(dq, p.q_len().into()) + stored(dk, p.k_len().into()) + stored(dv, p.v_len().into());
+                // Products for S, dq and dk, and for dP and dv; a product and a sum for each element of δ.
+                let products = 2 * u64::from(3 * depth + 2 * width) * scores + 2 * results;
+                (read + written, products + ATTENTION_VJP_OPERATIONS * scores)
+            }
             Self::Lstm { p, x, y, state } => {
                 let (units, gates) = (u64::from(p.state_len()), u64::from(p.gates_len()));
                 (of_cell(x, units, gates) + stored(y, units) + bytes(&**state, units), LSTM_OPERATIONS * units)
@@ -363,6 +390,15 @@ const fn of_reduction(op: ReduceOp) -> &'static str {
     }
 }
 
+const fn of_columns(read: SoftmaxColumns) -> &'static str {
+    match read {
+        SoftmaxColumns::All => "",
+        SoftmaxColumns::Causal => " causal",
+        SoftmaxColumns::Within => " within",
+        SoftmaxColumns::Masked => " masked",
+    }
+}
+
 const fn turned([a, b]: [bool; 2]) -> &'static str {
     match [a, b] {
         [false, false] => "",
@@ -417,14 +453,13 @@ impl<O: Operands> fmt::Display for Shape<'_, O> {
                 NormOver::Group(groups) => write!(f, "{groups} groups {}", Sizes(p.x())),
             },
             Launch::Softmax { p, .. } | Launch::SoftmaxVjp { p, .. } => {
-                let columns = match p.read() {
-                    SoftmaxColumns::All if p.is_logarithm() => " logarithm",
-                    SoftmaxColumns::All => "",
-                    SoftmaxColumns::Causal => " causal",
-                    SoftmaxColumns::Within => " within",
-                    SoftmaxColumns::Masked => " masked",
-                };
+                let columns = if p.is_logarithm() { " logarithm" } else { of_columns(p.read()) };
                 write!(f, "{}{columns}", Sizes(p.shape()))
+            }
+            Launch::Attention { p, .. } | Launch::AttentionVjp { p, .. } => {
+                let AttentionShape { queries, keys, depth, width, .. } = p.shape();
+                let columns = of_columns(p.read());
+                write!(f, "{} {}{columns}", Sizes([p.batch(), queries, keys]), Sizes([depth, width]))
             }
             // Steps of a sequence have one line.
             Launch::Lstm { p, .. } | Launch::LstmVjp { p, .. } => write!(f, "{}", Sizes(p.shape())),

@@ -1,6 +1,6 @@
 //! Conversion of a launch inside a decorator: a device that wraps another one, for example to count its launches.
 
-use super::{Backend, Launch, MapOperands, OnDevice, Param, Slot, Store};
+use super::{Backend, Cast, Launch, MapOperands, OnDevice, Param, Slot, Store};
 use crate::scaled::Scaled;
 
 impl<'a, D: Backend + 'a> Launch<OnDevice<'a, D>> {
@@ -25,6 +25,9 @@ impl<'a, D: Backend + 'a, B: Backend<Buffer = D::Buffer, Table = D::Table> + 'a>
     fn store(&mut self, store: Store<'a, D>) -> Store<'a, B> {
         let Store { y, table, from, to, detail, add } = store;
         Store { y, table, from, to, detail, add }
+    }
+    fn cast(&mut self, Cast { table, from, to, detail }: Cast<'a, D>) -> Cast<'a, B> {
+        Cast { table, from, to, detail }
     }
     fn terms(&mut self, terms: &'a [Scaled<&'a D::Buffer, Slot>]) -> &'a [Scaled<&'a D::Buffer, Slot>] {
         terms

@@ -1,9 +1,9 @@
 //! All operators of a device as one enum.
 
-use super::{CellArgs, CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands, Slot, UpdateGuard};
+use super::{AttentionArgs, CellArgs, CrossEntropyArgs, CtcArgs, MapOperands, NormSaved, Operands, Slot, UpdateGuard};
 use crate::ops::{
-    Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Gru, Lstm, Norm, Optimizer, Pass, Pool, Reduce, RoiAlign,
-    RoiPool, Rows, Softmax, Strided, Unary,
+    Attention, Binary, Conv2d, CrossEntropy, Ctc, GatherScatter, Gemm, Gru, Lstm, Norm, Optimizer, Pass, Pool, Reduce,
+    RoiAlign, RoiPool, Rows, Softmax, Strided, Unary,
 };
 use crate::{block_format::BlockFormat, scaled::Scaled, store_format::StoreFormat};
 
@@ -286,6 +286,40 @@ pub enum Launch<O: Operands> {
         /// Destination of the gradient of the scores.
         dx: O::Store,
     },
+    /// Attention whose scores and weights are not stored.
+    Attention {
+        /// Sizes of the attention, and columns that a row of scores reads.
+        p: Attention,
+        /// Queries, keys, values and lengths.
+        x: AttentionArgs<O::Read>,
+        /// Logarithm L of each row's sum, F32 `[batch, queries]`.
+        log_sums: O::Write,
+        /// Destination of the results, `[batch, queries, width]`.
+        y: O::Store,
+    },
+    /// Gradients (vjp) of an attention, with casts of the gradients of weights and scores.
+    AttentionVjp {
+        /// Descriptor of the attention's forward pass.
+        p: Attention,
+        /// Queries, keys, values and lengths of the attention's forward pass.
+        x: AttentionArgs<O::Read>,
+        /// Results of the attention's forward pass.
+        y: O::Read,
+        /// Logarithm of each row's sum, which [`Launch::Attention`] wrote.
+        log_sums: O::Read,
+        /// Gradient of the results, `[batch, queries, width]`.
+        dy: O::Read,
+        /// Cast of the gradient dP of the weights, from the slot of dy.
+        dp: O::Cast,
+        /// Cast of the gradient dS of the scores, from the slot of dP.
+        ds: O::Cast,
+        /// Destination of the gradient of the queries, from the slot of dS.
+        dq: O::Store,
+        /// Destination of the gradient of the keys, from the slot of dS.
+        dk: O::Store,
+        /// Destination of the gradient of the values, from the slot of dy.
+        dv: O::Store,
+    },
     /// One step of an LSTM cell.
     Lstm {
         /// Sizes of the cell, and the step that is read of x.
@@ -425,6 +459,8 @@ impl<O: Operands> Launch<O> {
             Self::NormVjp { .. } => "norm_vjp",
             Self::Softmax { .. } => "softmax",
             Self::SoftmaxVjp { .. } => "softmax_vjp",
+            Self::Attention { .. } => "attention",
+            Self::AttentionVjp { .. } => "attention_vjp",
             Self::Lstm { .. } => "lstm",
             Self::LstmVjp { .. } => "lstm_vjp",
             Self::Gru { .. } => "gru",
@@ -494,6 +530,15 @@ impl<O: Operands> Launch<O> {
             Self::SoftmaxVjp { p, y, dy, dx } => {
                 let [y, dy] = [y, dy].map(|x| m.read(x));
                 Launch::SoftmaxVjp { p, y, dy, dx: m.store(dx) }
+            }
+            Self::Attention { p, x, log_sums, y } => {
+                let x = x.map(|x| m.read(x));
+                Launch::Attention { p, x, log_sums: m.write(log_sums), y: m.store(y) }
+            }
+            Self::AttentionVjp { p, x, y, log_sums, dy, dp, ds, dq, dk, dv } => {
+                let (x, [y, log_sums, dy]) = (x.map(|x| m.read(x)), [y, log_sums, dy].map(|x| m.read(x)));
+                let ([dp, ds], [dq, dk, dv]) = ([dp, ds].map(|cast| m.cast(cast)), [dq, dk, dv].map(|y| m.store(y)));
+                Launch::AttentionVjp { p, x, y, log_sums, dy, dp, ds, dq, dk, dv }
             }
             Self::Lstm { p, x, y, state } => {
                 let x = x.map(|x| m.read(x));

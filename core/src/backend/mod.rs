@@ -40,10 +40,13 @@ pub use error::{Error, ErrorKind};
 pub use grad_reduce::{GradReduce, UniqueId};
 pub use launch::Launch;
 pub use operands::{MapOperands, OnDevice, Operands};
-pub use store::{CellArgs, CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
+pub use store::{AttentionArgs, Cast, CellArgs, CrossEntropyArgs, CtcArgs, NormSaved, Param, Store};
 pub use update_guard::UpdateGuard;
 
-use crate::stats::{FlushRule, Stats};
+use crate::{
+    ops::Attention,
+    stats::{FlushRule, Stats},
+};
 use core::{future::Future, ops::Range, time::Duration};
 
 /// Result of a device call that only enqueues work.
@@ -192,6 +195,13 @@ pub trait Backend: Sized {
     /// # Errors
     /// Unsupported operators, and errors of the device.
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self>;
+
+    /// Returns true if the device has [`Launch::Attention`] and [`Launch::AttentionVjp`] of this shape. Otherwise scores and
+    /// weights are stored.
+    #[expect(unused_variables, reason = "its name is documentation")]
+    fn fuses_attention(&self, p: &Attention) -> bool {
+        false
+    }
 
     /// Measures device time. Runs `work` with each index of `times`, and writes the time that the device needed, by the
     /// device's own clock. Each call of `work` enqueues operators only, and their results have the same bits as without

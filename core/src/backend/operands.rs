@@ -1,6 +1,6 @@
 //! Operand types of a launch: during planning, and during execution on a device.
 
-use super::{Backend, Param, Slot, Store};
+use super::{Backend, Cast, Param, Slot, Store};
 use crate::scaled::Scaled;
 use core::{fmt, marker::PhantomData};
 
@@ -13,6 +13,8 @@ pub trait Operands {
     type Write;
     /// Type of the destination of results that pass through the store's epilogue.
     type Store;
+    /// Type of the cast of values that are not stored.
+    type Cast;
     /// Type of the terms of a sum, each with the slot of its exponent.
     type Terms;
     /// Type of the list of gradients of which a norm is computed.
@@ -30,6 +32,7 @@ impl<'a, B: Backend + 'a> Operands for OnDevice<'a, B> {
     type Read = &'a B::Buffer;
     type Write = &'a mut B::Buffer;
     type Store = Store<'a, B>;
+    type Cast = Cast<'a, B>;
     type Terms = &'a [Scaled<&'a B::Buffer, Slot>];
     type Gradients = &'a [&'a B::Buffer];
     type Parameters = &'a mut [Param<'a, B::Buffer>];
@@ -45,6 +48,8 @@ pub trait MapOperands<From: Operands, To: Operands> {
     fn write(&mut self, write: From::Write) -> To::Write;
     /// Converts the destination of a store to the type of the other family.
     fn store(&mut self, store: From::Store) -> To::Store;
+    /// Converts the cast of values that are not stored to the type of the other family.
+    fn cast(&mut self, cast: From::Cast) -> To::Cast;
     /// Converts the terms of a sum to the type of the other family.
     fn terms(&mut self, terms: From::Terms) -> To::Terms;
     /// Converts the list of gradients for a norm to the type of the other family.

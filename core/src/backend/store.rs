@@ -50,6 +50,25 @@ impl<'a, B: Backend> Store<'a, B> {
     }
 }
 
+/// Cast of f32 values `v` that are not stored: an operator computes with the halves, and they never leave the chip.
+///
+/// ```text
+/// u = v · 2^(e[to] − e[from])       as `scale::Factor` says
+/// row[to] ← row[to] + stats(u)      as for a `Store`
+/// half(u)                           with which the operator continues, nearest even
+/// ```
+#[derive(Debug)]
+pub struct Cast<'a, B: Backend> {
+    /// Device table with the exponents of all slots and their statistics rows.
+    pub table: &'a B::Table,
+    /// Slot of the exponent of the values to be cast.
+    pub from: Slot,
+    /// Slot of the exponent of the halves, and of their statistics row.
+    pub to: Slot,
+    /// Maximum detail of statistics to observe; the step's [`super::Control::detail`] limits it.
+    pub detail: Detail,
+}
+
 /// One parameter of an optimizer's launch, with all tensors that its update uses. Running statistics are parameters too
 /// ([`crate::ops::Rule::Ema`]).
 #[derive(Debug)]
@@ -101,6 +120,19 @@ pub struct CtcArgs<R> {
     pub target_lengths: R,
 }
 
+/// Operands of an attention: queries, keys, values, lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionArgs<R> {
+    /// Queries of the attention, `[batch, queries, depth]`.
+    pub q: R,
+    /// Keys of the attention, `[batch, keys, depth]`.
+    pub k: R,
+    /// Values of the attention, `[batch, keys, width]`.
+    pub v: R,
+    /// Lengths of the sequences `[sequences]`, U8 or U32; none if the columns need none.
+    pub lengths: Option<R>,
+}
+
 /// Operands of a step of a recurrent cell: products, state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellArgs<R> {
@@ -130,6 +162,13 @@ impl<R> CellArgs<R> {
     /// Converts each operand of the cell with `f`.
     pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> CellArgs<T> {
         CellArgs { x: f(self.x), h: f(self.h), state: f(self.state) }
+    }
+}
+
+impl<R> AttentionArgs<R> {
+    /// Converts each operand of the attention with `f`.
+    pub fn map<T>(self, mut f: impl FnMut(R) -> T) -> AttentionArgs<T> {
+        AttentionArgs { q: f(self.q), k: f(self.k), v: f(self.v), lengths: self.lengths.map(f) }
     }
 }
 

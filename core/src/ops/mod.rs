@@ -4,6 +4,7 @@
 //! derivative are in this module, once; every kernel is tested against them. Layouts are row-major: activations NHWC,
 //! convolution weights OHWI.
 
+mod attention;
 mod binary;
 mod cell;
 mod conv;
@@ -25,6 +26,7 @@ mod softmax;
 mod strided;
 mod unary;
 
+pub use attention::{Attention, AttentionShape};
 pub use binary::{Binary, BinaryOp, Broadcast};
 pub use cell::CellStep;
 pub use conv::{Conv2d, Pass};
@@ -67,6 +69,9 @@ pub enum ShapeError {
     Overlap,
     /// A reduction over no elements has no value, for example a mean.
     Empty,
+    /// A head of an attention is empty or too large for the chip, or the attention has a mask
+    /// ([`Attention::new`]).
+    Head,
     /// A number is invalid: a decay outside [0, 1), an epsilon that is not positive (for Adam: below 10^-17), a divisor
     /// or threshold that is not positive.
     Value(f32),
@@ -82,6 +87,9 @@ impl fmt::Display for ShapeError {
             Self::Rank => write!(f, "more than {MAX_DIMS} dimensions"),
             Self::Overlap => f.write_str("a copy leaves its buffer or writes an element twice"),
             Self::Empty => f.write_str("a reduction over no elements"),
+            Self::Head => {
+                write!(f, "the attention has a mask, or heads are not of 1 to {} elements", Attention::MAX_HEAD)
+            }
             Self::Value(x) => write!(f, "{x} is out of range"),
         }
     }

@@ -1,5 +1,7 @@
 //! The cases, by operator: the first part of a name is the operator that it tests.
 
+mod attention;
+mod attention_vjp;
 mod binary;
 mod cast;
 mod cell;
@@ -63,6 +65,8 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     norm_vjp::cases(&mut cases);
     softmax::cases(&mut cases);
     softmax_vjp::cases(&mut cases);
+    attention::cases(&mut cases);
+    attention_vjp::cases(&mut cases);
     lstm::cases(&mut cases);
     gru::cases(&mut cases);
     cross_entropy::cases(&mut cases);
@@ -79,8 +83,8 @@ pub fn suite<B: Backend + 'static>() -> Vec<Case<B>> {
     cases
 }
 
-/// All operators except `record`, by the first parts of case names. Backends that support everything pass this list as
-/// the required operators.
+/// All operators except `record` and those of [`ATTENTION`], by the first parts of case names. Backends that support
+/// everything pass this list as the required operators.
 pub const OPERATORS: &[&str] = &[
     "memory",
     "table",
@@ -116,3 +120,7 @@ pub const OPERATORS: &[&str] = &[
     "global_norm",
     "optimize",
 ];
+
+/// Operators that only backends need whose [`Backend::fuses_attention`] is true. They pass this list with [`OPERATORS`] as
+/// the required operators.
+pub const ATTENTION: &[&str] = &["attention", "attention_vjp"];

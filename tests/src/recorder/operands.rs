@@ -3,7 +3,7 @@
 use super::{Recorder, Shared, SharedTable};
 use core::cell::{Ref, RefCell};
 use gradscale_core::{
-    backend::{Backend, DeviceResult, Launch, MapOperands, OnDevice, Operands, Param, Slot, Store},
+    backend::{Backend, Cast, DeviceResult, Launch, MapOperands, OnDevice, Operands, Param, Slot, Store},
     scaled::Scaled,
     stats::Detail,
 };
@@ -18,6 +18,7 @@ impl<B: Backend> Operands for Kept<B> {
     type Read = Memory<B>;
     type Write = Memory<B>;
     type Store = KeptStore<B>;
+    type Cast = KeptCast<B>;
     type Terms = Vec<(Memory<B>, Slot)>;
     type Gradients = Vec<Memory<B>>;
     type Parameters = Vec<KeptParam<B>>;
@@ -30,6 +31,12 @@ pub(super) struct KeptStore<B: Backend> {
     slots: [Slot; 2],
     detail: Detail,
     add: bool,
+}
+
+pub(super) struct KeptCast<B: Backend> {
+    table: Rc<RefCell<B::Table>>,
+    slots: [Slot; 2],
+    detail: Detail,
 }
 
 pub(super) struct KeptParam<B: Backend> {
@@ -53,6 +60,9 @@ impl<'a, B: Backend + 'a> MapOperands<OnDevice<'a, Recorder<B>>, Kept<B>> for Ke
     fn store(&mut self, store: Store<'a, Recorder<B>>) -> KeptStore<B> {
         let Store { y, table, from, to, detail, add } = store;
         KeptStore { y: y.memory.clone(), table: table.0.clone(), slots: [from, to], detail, add }
+    }
+    fn cast(&mut self, Cast { table, from, to, detail }: Cast<'a, Recorder<B>>) -> KeptCast<B> {
+        KeptCast { table: table.0.clone(), slots: [from, to], detail }
     }
     fn terms(&mut self, terms: &'a [Scaled<&'a Shared<B::Buffer>, Slot>]) -> Vec<(Memory<B>, Slot)> {
         terms.iter().map(|term| (term.data.memory.clone(), term.alpha)).collect()
@@ -80,6 +90,7 @@ struct Listed<B: Backend> {
     reads: Vec<Memory<B>>,
     writes: Vec<Memory<B>>,
     stores: Vec<KeptStore<B>>,
+    casts: Vec<KeptCast<B>>,
     terms: Vec<(Memory<B>, Slot)>,
     gradients: Vec<Memory<B>>,
     parameters: Vec<KeptParam<B>>,
@@ -93,6 +104,7 @@ impl Operands for Bare {
     type Read = ();
     type Write = ();
     type Store = ();
+    type Cast = ();
     type Terms = ();
     type Gradients = ();
     type Parameters = ();
@@ -108,6 +120,9 @@ impl<B: Backend> MapOperands<Kept<B>, Bare> for Listed<B> {
     }
     fn store(&mut self, store: KeptStore<B>) {
         self.stores.push(store);
+    }
+    fn cast(&mut self, cast: KeptCast<B>) {
+        self.casts.push(cast);
     }
     fn terms(&mut self, terms: Vec<(Memory<B>, Slot)>) {
         self.terms = terms;
@@ -128,6 +143,7 @@ struct Lent<'a, B: Backend> {
     reads: IntoIter<&'a B::Buffer>,
     writes: IntoIter<&'a mut B::Buffer>,
     stores: IntoIter<Store<'a, B>>,
+    casts: IntoIter<Cast<'a, B>>,
     terms: &'a [Scaled<&'a B::Buffer, Slot>],
     gradients: &'a [&'a B::Buffer],
     parameters: Option<&'a mut [Param<'a, B::Buffer>]>,
@@ -145,6 +161,9 @@ impl<'a, B: Backend> MapOperands<Bare, OnDevice<'a, B>> for Lent<'a, B> {
     }
     fn store(&mut self, (): ()) -> Store<'a, B> {
         self.stores.next().expect(LISTED)
+    }
+    fn cast(&mut self, (): ()) -> Cast<'a, B> {
+        self.casts.next().expect(LISTED)
     }
     fn terms(&mut self, (): ()) -> &'a [Scaled<&'a B::Buffer, Slot>] {
         self.terms
@@ -170,6 +189,7 @@ pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> DeviceResul
         reads: Vec::new(),
         writes: Vec::new(),
         stores: Vec::new(),
+        casts: Vec::new(),
         terms: Vec::new(),
         gradients: Vec::new(),
         parameters: Vec::new(),
@@ -183,6 +203,11 @@ pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> DeviceResul
     let stores = listed.stores.iter().zip(&tables).zip(&mut ys).map(|((store, table), y)| {
         let &KeptStore { slots: [from, to], detail, add, .. } = store;
         Store { y: &mut **y, table: &**table, from, to, detail, add }
+    });
+    let cast_tables: Vec<_> = listed.casts.iter().map(|cast| cast.table.borrow()).collect();
+    let casts = listed.casts.iter().zip(&cast_tables).map(|(cast, table)| {
+        let &KeptCast { slots: [from, to], detail, .. } = cast;
+        Cast { table: &**table, from, to, detail }
     });
     let table = listed.table.as_ref().map(|table| table.borrow());
     let terms: Vec<_> = listed.terms.iter().map(|(memory, slot)| (memory.borrow(), *slot)).collect();
@@ -208,6 +233,7 @@ pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> DeviceResul
         reads: reads.iter().map(|read| &**read).collect::<Vec<_>>().into_iter(),
         writes: writes.iter_mut().map(|write| &mut **write).collect::<Vec<_>>().into_iter(),
         stores: stores.collect::<Vec<_>>().into_iter(),
+        casts: casts.collect::<Vec<_>>().into_iter(),
         terms: &terms,
         gradients: &gradients,
         parameters: Some(&mut parameters),
@@ -220,6 +246,13 @@ pub(super) fn run<B: Backend>(inner: &B, launch: Launch<Kept<B>>) -> DeviceResul
 impl<B> Clone for Kept<B> {
     fn clone(&self) -> Self {
         Self(PhantomData)
+    }
+}
+
+impl<B: Backend> Clone for KeptCast<B> {
+    fn clone(&self) -> Self {
+        let Self { table, slots, detail } = self;
+        Self { table: table.clone(), slots: *slots, detail: *detail }
     }
 }
 

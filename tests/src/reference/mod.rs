@@ -2,6 +2,7 @@
 //!
 //! One loop for each operator (`operators.rs`), no speed. Tests break it on purpose, see [`crate::Fault`].
 
+mod attention;
 mod cells;
 mod operators;
 
@@ -9,6 +10,7 @@ use crate::Fault;
 use core::{cell::RefCell, ops::Range};
 use gradscale_core::{
     backend::*,
+    ops::Attention,
     scale::Factor,
     stats::{Convention, Detail, FlushRule, Stats},
     store_format::StoreFormat,
@@ -101,6 +103,27 @@ impl Reference {
         Ok(())
     }
 
+    /// Casts values that are not stored, and returns the halves.
+    fn cast(&self, cast: &Cast<'_, Self>, values: &[f32]) -> Vec<f32> {
+        let Cast { table, from, to, detail } = *cast;
+        let exponent = |slot: Slot| table.exponents[usize::from(slot.0)];
+        let (factor, detail) = (Factor::between(exponent(from), exponent(to)), detail.min(table.detail));
+        let to = if self.on(Fault::WrongSlot) && to > Slot::FIRST_SITE { Slot(to.0 - 1) } else { to };
+        let row = &mut table.rows.borrow_mut()[usize::from(to.0)];
+        if row.detail() == Detail::None {
+            *row = Stats::new(self.convention(StoreFormat::Fp16), table.exponents[usize::from(cast.to.0)], detail);
+        }
+        let one = |&v: &f32| {
+            let u = factor.apply(v);
+            let rounded = self.round(u, detail);
+            if detail != Detail::None {
+                row.observe(&[self.seen(u, rounded)]);
+            }
+            rounded
+        };
+        values.iter().map(one).collect()
+    }
+
     fn put(&self, y: Store<'_, Self>, results: impl IntoIterator<Item = f32>) -> DeviceResult<Self> {
         self.put_in(StoreFormat::Fp16, y, results)
     }
@@ -174,6 +197,10 @@ impl Backend for Reference {
         Ok(())
     }
 
+    fn fuses_attention(&self, _: &Attention) -> bool {
+        true
+    }
+
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.unary(op, len, x, y),
@@ -197,6 +224,10 @@ impl Backend for Reference {
             Launch::NormVjp { p, x, dy, dx, affine } => self.norm_vjp(&p, x, dy, dx, affine),
             Launch::Softmax { p, x, selection, y } => self.softmax(&p, x, selection, y),
             Launch::SoftmaxVjp { p, y, dy, dx } => self.softmax_vjp(&p, y, dy, dx),
+            Launch::Attention { p, x, log_sums, y } => self.attention(&p, x, log_sums, y),
+            Launch::AttentionVjp { p, x, y, log_sums, dy, dp, ds, dq, dk, dv } => {
+                self.attention_vjp(&p, x, [y, log_sums, dy], [dp, ds], [dq, dk, dv])
+            }
             Launch::Lstm { p, x, y, state } => self.lstm(&p, x, y, state),
             Launch::LstmVjp { p, x, dh, dc, y, state } => self.lstm_vjp(&p, x, dh, dc, y, state),
             Launch::Gru { p, x, y } => self.gru(&p, x, y),
