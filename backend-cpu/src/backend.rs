@@ -10,6 +10,7 @@ use crate::{
 use core::ops::Range;
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Launch, OnDevice},
+    ops::Attention,
     stats::{FlushRule, Stats},
 };
 use std::time::{Duration, Instant};
@@ -133,6 +134,10 @@ impl Backend for Cpu {
         Ok(true)
     }
 
+    fn fuses_attention(&self, _: &Attention) -> bool {
+        self.attention_is_fast()
+    }
+
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, y),
@@ -158,6 +163,10 @@ impl Backend for Cpu {
             Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, dx, affine),
             Launch::Softmax { p, x, selection, y } => self.run_softmax(&p, x, selection, y),
             Launch::SoftmaxVjp { p, y, dy, dx } => self.run_softmax_vjp(&p, y, dy, dx),
+            Launch::Attention { p, x, log_sums, y } => self.run_attention(&p, x, log_sums, y),
+            Launch::AttentionVjp { p, x, y, log_sums, dy, dp, ds, dq, dk, dv } => {
+                self.run_attention_vjp(&p, x, [y, log_sums, dy], [dp, ds], [dq, dk, dv]);
+            }
             Launch::Lstm { p, x, y, state } => self.run_lstm(&p, x, y, state),
             Launch::LstmVjp { p, x, dh, dc, y, state } => self.run_lstm_vjp(&p, x, dh, dc, y, state),
             Launch::Gru { p, x, y } => self.run_gru(&p, x, y),

@@ -75,6 +75,14 @@ impl<'a> OutputSlice<'a> {
         }
     }
 
+    /// Splits the destination into chunks of `len` elements.
+    pub fn chunks(self, len: usize) -> Vec<Self> {
+        match self {
+            Self::F32(y) => y.chunks_mut(len.max(1)).map(Self::F32).collect(),
+            Self::F16(y) => y.chunks_mut(len.max(1)).map(Self::F16).collect(),
+        }
+    }
+
     /// Splits the destination into chunks of `size` elements, calls `work` on each in parallel and returns the results
     /// in order.
     pub fn par_chunks<T: Send>(

@@ -13,6 +13,7 @@
 //! ```
 
 mod arch;
+mod attention;
 mod backend;
 mod block_rounding;
 mod broadcast;

@@ -10,10 +10,10 @@ mod sets;
 mod shared;
 
 use gradscale_core::{
-    backend::{Backend, Buffer, CrossEntropyArgs, DType, Data, Launch, NormSaved, Slot, Store},
+    backend::{AttentionArgs, Backend, Buffer, Cast, CrossEntropyArgs, DType, Data, Launch, NormSaved, Slot, Store},
     ops::{
-        Conv2d, CrossEntropy, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce, ReduceOp, Softmax, SoftmaxColumns,
-        Strided, Unary,
+        Attention, AttentionShape, Conv2d, CrossEntropy, Dim, Gemm, Norm, NormOver, Pass, Pool, PoolOp, Reduce,
+        ReduceOp, Softmax, SoftmaxColumns, Strided, Unary,
     },
     stats::{Convention, Detail, Stats},
 };
@@ -119,6 +119,9 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
             cpu.launch(Launch::SoftmaxVjp { p, y: &weights, dy: &scores, dx }).unwrap();
         }));
     }
+    // Many heads, and two whose queries are divided.
+    all.extend(attention(cpu, AttentionShape { heads: 20, queries: 37, keys: 41, ..HEADS }, SoftmaxColumns::All));
+    all.extend(attention(cpu, AttentionShape { heads: 2, queries: 300, keys: 300, ..HEADS }, SoftmaxColumns::Causal));
     let cross_entropy = CrossEntropy::new(20_000, 11).unwrap();
     let logits = halves(cpu, 220_000, 8);
     let mut labels = cpu.alloc(DType::U8, 20_000).unwrap();
@@ -140,6 +143,38 @@ fn everything(cpu: &Cpu) -> Vec<Bits> {
     let mut norm = cpu.alloc(DType::F32, 1).unwrap();
     cpu.launch(Launch::GlobalNorm { gradients: &[&long], norm: &mut norm }).unwrap();
     all.push((read(cpu, &norm, 1), Stats::new(Convention::FP16, 0, Detail::None)));
+    all
+}
+
+/// Sizes of the heads of an attention.
+const HEADS: AttentionShape = AttentionShape { sequences: 1, heads: 1, queries: 1, keys: 1, depth: 24, width: 40 };
+
+/// Results and gradients of an attention. The row of a gradient also has those of dP and dS.
+fn attention(cpu: &Cpu, shape: AttentionShape, columns: SoftmaxColumns) -> Vec<Bits> {
+    let p = Attention::new(shape, columns).unwrap();
+    let lens = [p.q_len(), p.k_len(), p.v_len()].map(|len| len as usize);
+    let [q, k, v] = lens.map(|len| halves(cpu, len, 15));
+    let x = AttentionArgs { q: &q, k: &k, v: &v, lengths: None };
+    let [len, rows] = [p.y_len(), p.rows()].map(|len| len as usize);
+    let (dy, mut sums) = (halves(cpu, len, 16), cpu.alloc(DType::F32, rows).unwrap());
+    let mut y = cpu.alloc(DType::F16, len).unwrap();
+    let mut all = vec![store(cpu, DType::F16, len, |to| {
+        let kept = Store::keep(Slot::ONE, to.table, &mut y);
+        cpu.launch(Launch::Attention { p, x, log_sums: &mut sums, y: kept }).unwrap();
+        cpu.launch(Launch::Attention { p, x, log_sums: &mut sums, y: to }).unwrap();
+    })];
+    all.push((read(cpu, &sums, rows), Stats::new(Convention::FP16, 0, Detail::None)));
+    for result in 0..3 {
+        let mut others = lens.map(|len| cpu.alloc(DType::F16, len).unwrap());
+        all.push(store(cpu, DType::F32, lens[result], |to| {
+            let (table, from, at) = (to.table, to.from, to.to);
+            let [dp, ds] = [from, at].map(|from| Cast { table, from, to: at, detail: Detail::Moments });
+            let mut stores = others.each_mut().map(|y| Store::keep(at, table, y));
+            stores[result] = to;
+            let [dq, dk, dv] = stores;
+            cpu.launch(Launch::AttentionVjp { p, x, y: &y, log_sums: &sums, dy: &dy, dp, ds, dq, dk, dv }).unwrap();
+        }));
+    }
     all
 }
 

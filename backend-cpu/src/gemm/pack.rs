@@ -64,7 +64,6 @@ impl<'a> Packed<'a> {
     }
 
     /// Packs matrices like [`Packed::new`], but on the calling thread, which other threads may be waiting for.
-    #[cfg(target_arch = "x86_64")]
     pub fn new_on_this_thread(cpu: &'a Cpu, matrices: &[Matrix<'_>], rows: usize, columns: usize) -> Self {
         Self::with_cost(cpu, matrices, rows, columns, Cost::elements(0))
     }

@@ -2,6 +2,7 @@
 //!
 //! No product is fused with a sum in them, so that every instruction set has the same bits.
 
+mod attention;
 mod channels;
 mod classes;
 mod elements;

@@ -44,10 +44,11 @@ fn exponentials<const LOG: bool>(x: &mut [f32; LANES], max: f32, totals: &mut [f
     }
 }
 
-/// Replaces the scores of a row by their weights, or with `LOG` by the logarithms of these.
+/// Replaces the scores of a row by their weights, or with `LOG` by the logarithms of these. Returns the maximum of the
+/// scores, and the sum of the exponentials below it.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "rounded to f32 once")]
-fn weigh<const LOG: bool>(row: &mut [f32]) {
+pub fn weigh<const LOG: bool>(row: &mut [f32]) -> (f32, f64) {
     let (vectors, rest) = row.as_chunks_mut::<LANES>();
     let mut tail = padded(rest, f32::NEG_INFINITY);
     let mut lanes = tail;
@@ -83,11 +84,12 @@ fn weigh<const LOG: bool>(row: &mut [f32]) {
             *x *= factor;
         }
     }
+    (max, sum)
 }
 
 /// Returns the sum of the products of results and their gradients.
 #[inline(always)]
-fn sum_products(y: &[[f32; LANES]], dy: &[[f32; LANES]]) -> f64 {
+pub fn sum_products(y: &[[f32; LANES]], dy: &[[f32; LANES]]) -> f64 {
     let mut sum = 0f64;
     for (y, dy) in y.chunks(F32_SUM_VECTORS).zip(dy.chunks(F32_SUM_VECTORS)) {
         let mut totals = [0f32; LANES];
