@@ -185,8 +185,50 @@ def test_networks_train_as_with_products_of_halves(name):
     assert max(abs(a - b) for a, b in zip(losses, expected)) < 5e-3 and error(weights, others) < 2e-3
 
 
+def test_a_report_counts_products():
+    """Those of the last forward pass by layer, those of backward passes, and the reasons of those that are not in FP8."""
+    for name, count, gradients in (("mlp", 3, 5), ("transformer", 9, 18)):
+        model = network(name)
+        gs = attach(model, f"{MIXED},products=fp8")
+        assert str(gs.report()).count("FP8") == 0
+        for x, y in batches(name, 2):
+            model.zero_grad()
+            cross_entropy(model(x), y).backward()
+            gs.update()
+        report = gs.report()
+        assert sum(reason is None for reason in report.fp8_products.values()) == count
+        # There were two backward passes.
+        assert report.fp8_gradients[None] == 2 * gradients
+        # Attention is one operator forward, and its backward pass has products of matrices in batches.
+        batches_of_matrices = report.fp8_gradients.get("a batch of matrices", 0)
+        assert (batches_of_matrices > 0) == (name == "transformer")
+        line = f"products in FP8: {count} of {len(report.fp8_products)} of the last forward pass, and {2 * gradients} of "
+        assert line in str(report)
+        report.fp8_products, report.fp8_gradients = {}, {}
+        assert "FP8" not in str(report)
+
+
+@pytest.mark.parametrize(
+    ("forward", "method", "reason"),
+    [
+        (lambda m, x: F.linear(x, m.w), "gs:grad=e5m2,weight=e4m3", "an operand in FP16 or f32"),
+        (lambda m, x: (lambda y: y @ y.t())(F.linear(x, m.w)), "gs:grad=e4m3,act=e5m2,weight=e4m3", "two operands in E5M2"),
+        (lambda m, x: F.linear(x, m.w).view(2, 8, 16) @ x.view(2, 8, 16).transpose(1, 2), MIXED, "a batch of matrices"),
+        (lambda m, x: torch.addmm(m.b, x, m.w, beta=0.5), MIXED, "a sum with factors"),
+        (lambda m, x: F.linear(x[:0], m.w).sum() + m.b, MIXED, "an operand without values"),
+    ],
+)
+def test_a_report_says_why_products_are_not_in_fp8(forward, method, reason):
+    torch.manual_seed(1)
+    gs = products(forward, torch.randn(16, 16), f"{method},products=fp8")[2]
+    report = gs.report()
+    assert reason in report.fp8_products.values()
+    assert f"not in FP8 ({reason}): " in str(report)
+
+
 def products(forward, x, method):
-    """Returns the pairs of types of the products in FP8 in a step of a function of its parameters, and the gradients."""
+    """Returns the pairs of types of the products in FP8 in a step of a function of its parameters, the gradients, and the
+    scaling."""
 
     class Model(nn.Module):
         def __init__(self):
@@ -202,7 +244,7 @@ def products(forward, x, method):
     with recorded() as seen:
         model(x).square().sum().backward()
     assert gs.update().stepped
-    return [{a, b} for a, b, *_ in seen], [p.grad for p in model.parameters() if p.grad is not None]
+    return [{a, b} for a, b, *_ in seen], [p.grad for p in model.parameters() if p.grad is not None], gs
 
 
 def without_autocast(model, x):
@@ -235,8 +277,8 @@ def without_autocast(model, x):
 def test_products_that_are_not_in_fp8(forward, method, count):
     torch.manual_seed(1)
     x = torch.randn(16, 16)
-    seen, gradients = products(forward, x, f"{method},products=fp8")
-    none, expected = products(forward, x, method)
+    seen, gradients, _ = products(forward, x, f"{method},products=fp8")
+    none, expected, _ = products(forward, x, method)
     assert (len(seen), len(none)) == (count, 0) and error(gradients, expected) < 1e-2
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import numpy as np
 import torch
 
@@ -72,6 +74,10 @@ class ForwardExponents:
             fp8.check_formats(sites.method, formats)
         #: True if matrix products of two operands in 8 bits are computed in FP8, and the format of gradients there.
         self._multiplies_fp8: bool = formats is not None
+        #: Reasons why matrix products are computed from halves, None in FP8: of the last forward pass by name, and numbers of
+        #: products of all backward passes.
+        self._fp8_products: dict[str, str | None] = {}
+        self._fp8_gradients: collections.Counter[str | None] = collections.Counter()
         self._gradient_format = FP16 if formats is None else find(formats[0])
 
     def _forward_mode(self, model):

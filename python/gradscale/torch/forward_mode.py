@@ -153,10 +153,16 @@ class ForwardMode(TorchDispatchMode):
     def _multiplied(self, function, args, kwargs):
         """Returns the exponent and the f32 values of a matrix product of stored operands; 0 and None if the general way has
         to compute it."""
-        if function not in _MATRIX_PRODUCTS or kwargs:
+        if function not in _MATRIX_PRODUCTS:
             return 0, None
         *bias, left, right = args
-        out = fp8.multiply(left, right) if self._scaling._multiplies_fp8 and function in fp8.OPERATORS else None
+        out, multiplies_fp8 = None, self._scaling._multiplies_fp8
+        if multiplies_fp8:
+            out, reason = fp8.multiply(function, left, right) if not kwargs else (None, "a sum with factors")
+            if self._training:
+                self._scaling._fp8_products[self._product_name(function)] = reason
+        if kwargs:
+            return 0, None
         if out is None and left.device.type in gpu.DEVICE_TYPES:
             multiply = torch.ops.aten.mm.default if bias else function
             out = gpu.multiply_halves(multiply, activations.to_halves(left), activations.to_halves(right))
@@ -164,6 +170,13 @@ class ForwardMode(TorchDispatchMode):
             return 0, None
         exponent = sum(x.exponent for x in (left, right) if activations.is_activation(x))
         return (0, scaled.shift(self._scaling, out, exponent, 0) + activations.widen(*bias)) if bias else (exponent, out)
+
+    def _product_name(self, function):
+        """Returns the name of the next product: that of its layer, numbered if the layer has several."""
+        path, counts = self._running[-1]
+        # Stores are counted by their names.
+        count = counts["product", path] = counts.get(("product", path), -1) + 1
+        return (path or function.overloadpacket.__name__) + (f"[{count}]" if count else "")
 
     def _store(self, op, x, start):
         """Rounds f32 values at the site of the operator that computed them."""

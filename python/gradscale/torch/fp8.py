@@ -76,13 +76,20 @@ def _find_obstacle(device):
     return None if works else f"PyTorch {torch.__version__} has no FP8 products on {device}"
 
 
-def multiply(left, right):
-    """Returns the product of two matrices in f32, at the sum of their exponents; None if it cannot be computed in FP8."""
+def multiply(function, left, right):
+    """Returns the product of two matrices in f32, at the sum of their exponents, and None; or None and the reason why it cannot
+    be computed in FP8."""
+    if function not in OPERATORS:
+        return None, "a batch of matrices"
     (a, format), (b, other) = _operand(left), _operand(right)
-    if FP16 in (format, other) or format is other is E5M2 or not a.numel() or not b.numel():
-        return None
+    if FP16 in (format, other):
+        return None, "an operand in FP16 or f32"
+    if format is other is E5M2:
+        return None, "two operands in E5M2"
+    if not a.numel() or not b.numel():
+        return None, "an operand without values"
     check_device(a.device)
-    return _multiply(a, format, b, other)
+    return _multiply(a, format, b, other), None
 
 
 def _operand(x):

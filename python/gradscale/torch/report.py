@@ -24,6 +24,9 @@ class Report:
     `activations` is a list of the same dictionaries for results of the forward pass, which is empty until one of them has
     overflowed, and `without_exponents` are the operators whose results have none, because they exist only for halves.
     `weights` is one for the copies of weights in 8 bits, where the method has such. The key `format` is that of the stores.
+
+    With ``products=fp8``, `fp8_products` has the matrix products of the last forward pass by the names of their layers, and
+    None if one was computed in FP8, otherwise the reason. `fp8_gradients` counts those of all backward passes by reason.
     """
 
     def __init__(self, scaling: GradientScaling) -> None:
@@ -37,6 +40,8 @@ class Report:
         self.activations: list[_gradscale.SiteReport] = scaling.sites.report("forward")
         self.weights: list[_gradscale.SiteReport] = scaling.sites.report("weight")
         self.without_exponents: list[str] = sorted(scaling._without_exponents)
+        self.fp8_products: dict[str, str | None] = dict(scaling._fp8_products)
+        self.fp8_gradients: dict[str | None, int] = dict(scaling._fp8_gradients)
         self._forward = scaling._describe_forward()
 
     def __str__(self) -> str:
@@ -50,6 +55,7 @@ class Report:
             lines += _table("weight", self.weights)
         if self.without_exponents:
             lines.append(f"without exponents, because they exist only in half: {', '.join(self.without_exponents)}")
+        lines += _describe_fp8(self.fp8_products, self.fp8_gradients)
         for name, kinds in self.non_finite.items():
             lines.append(f"not finite first at {name}: " + ", ".join(f"{kind} {count}" for kind, count in kinds.items() if count))
         return "\n".join(lines)
@@ -89,6 +95,21 @@ def _table(title, sites):
             f"{name:40} {'2^' + str(site['exponent']):>8} {_share(site['flushed']):>9} {_share(site['subnormal']):>9}"
             f" {largest:>9} {site['overflows']:>9}  {site['limited_by'] or '-'}"
         )
+
+
+def _describe_fp8(products, gradients):
+    """Returns the lines about products in FP8: how many were computed so, and why the others were not."""
+    if not products and not gradients:
+        return []
+    count = sum(reason is None for reason in products.values())
+    lines = [
+        f"products in FP8: {count} of {len(products)} of the last forward pass, and {gradients.get(None, 0)} of"
+        f" {sum(gradients.values())} of all backward passes"
+    ]
+    for reason in sorted({reason for reason in (*products.values(), *gradients) if reason is not None}):
+        names = ", ".join(name for name, found in products.items() if found == reason) or "none"
+        lines.append(f"not in FP8 ({reason}): {names}, and {gradients.get(reason, 0)} of backward passes")
+    return lines
 
 
 def _share(value):

@@ -158,7 +158,10 @@ def dispatch(function, args, kwargs):
             _views(out, first, function, args, kwargs)
         return out
     if name in _PRODUCTS and len(gradients) == 1:
-        out = fp8.multiply(*args) if scaling._multiplies_fp8 and function in fp8.OPERATORS else None
+        out = None
+        if scaling._multiplies_fp8:
+            out, reason = fp8.multiply(function, *args)
+            scaling._fp8_gradients[reason] += 1
         if out is None and first.device.type in gpu.DEVICE_TYPES:
             out = gpu.multiply(function, args)
         if out is not None:
