@@ -100,6 +100,12 @@ impl Cuda {
         let (a, b) = if pass == Pass::Weight { (b, a) } else { (a, b) };
         let problem = GemmProblem::conv(p, pass);
         let operands = Operands::from_problem(&problem, a, b);
+        if p.has_eight_bit_operands(pass)
+            && operands.are_halves()
+            && let Some(gathers) = Self::fp8_gathers(p, pass)
+        {
+            return self.run_fp8_conv(p, &gathers, &operands, bias, y);
+        }
         if let Some(copies) = self.conv_copies(p, pass, operands.types) {
             return self.run_copied_conv(p, pass, &copies, &operands, bias, y);
         }

@@ -60,8 +60,8 @@
 use crate::{
     gemm_problem::{GemmKind, GemmProblem},
     kernels::{
-        FP8_TILES, Kernel, MAX_ACCUMULATION_K, MMA_FP8, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV,
-        WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV,
+        FP8_CONV_TILES, FP8_TILES, Kernel, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV, TILE_SHAPES, TILE_WARPS,
+        TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV,
         WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
     },
 };
@@ -274,15 +274,21 @@ impl KernelConfig {
         has_warpgroups: bool,
     ) -> Vec<Self> {
         let [a, b] = format_indices(formats);
+        // Both passes of a convolution gather pixels as the forward pass of halves.
+        let (kernels, tiles, gather) = match problem.kind {
+            GemmKind::Matmul(_) => (&MMA_FP8, FP8_TILES, problem.kind),
+            GemmKind::Conv(_) => (&MMA_FP8_CONV, FP8_CONV_TILES, GemmKind::Conv(Pass::Forward)),
+        };
         let mma_sync = |i: usize| Self {
-            kernel: &MMA_FP8[a][b][i],
-            tile: FP8_TILES[i].0,
+            kernel: &kernels[a][b][i],
+            tile: tiles[i].0,
             cluster: 1,
-            mainloop: MainloopKind::MmaSync(FP8_TILES[i].1),
-            loads: load_instructions(problem.kind),
+            mainloop: MainloopKind::MmaSync(tiles[i].1),
+            loads: load_instructions(gather),
             swaps_ab: false,
         };
-        let warpgroups = has_warpgroups && problem.has_tma_tiles();
+        let is_matmul = matches!(problem.kind, GemmKind::Matmul(_));
+        let warpgroups = is_matmul && has_warpgroups && problem.has_tma_tiles();
         let wgmma = warpgroups.then(|| Self::wgmma_fp8(formats));
         let mut candidates: Vec<Self> = wgmma.into_iter().chain([0, 1].map(mma_sync)).collect();
         candidates.sort_by_cached_key(|config| config.cycles(problem, workspace_bytes, multiprocessors));

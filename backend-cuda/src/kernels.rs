@@ -23,10 +23,10 @@ macro_rules! file {
 mod gemm_variants;
 
 pub use gemm_variants::{
-    FP8_TILES, MAX_ACCUMULATION_K, MMA_FP8, MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K, SIMT, SIMT_VEC4_CONV,
-    SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8,
-    WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM,
-    WGMMA_TMA_TILE_SHAPES, WarpGrid,
+    FP8_CONV_TILES, FP8_TILES, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV, MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K,
+    SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV,
+    WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED,
+    WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
 };
 
 /// Compilation unit: files in order, preceded by definitions.
@@ -407,6 +407,6 @@ pub fn wgmma_fp8_kernels() -> impl Iterator<Item = &'static Kernel> {
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let simt = SIMT.iter().chain(&SIMT_VEC4_GEMM).chain(&SIMT_VEC4_CONV);
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
-    let fp8 = MMA_FP8.as_flattened().as_flattened();
+    let fp8 = [&MMA_FP8, &MMA_FP8_CONV].into_iter().flat_map(|kernels| kernels.as_flattened().as_flattened());
     STANDALONE.iter().copied().chain(simt).chain(halves).chain(fp8).chain(wgmma_kernels()).chain(wgmma_fp8_kernels())
 }

@@ -228,16 +228,18 @@ fn products_of_all_sizes_run() {
     }
 }
 
-/// Products in eight bits and a decoder's step have lines; on a device without such units there are none.
+/// Products and convolutions in eight bits and a decoder's step have lines; on a device without such units there are none.
 #[test]
 fn products_in_eight_bits_beside_halves() {
-    for (arch, count) in [(80, 0), (89, 12)] {
+    for (arch, count) in [(80, 0), (89, 14)] {
         let Some((emulated, device)) = emulated(arch) else { return };
         let mut bench = small(&device, &["fp8"]);
         fp8::measure(&mut bench, &|| emulated.open()).expect("runs");
         let rows = rows(&bench);
         assert_eq!(rows.len(), count, "{rows:?}");
-        assert_eq!(emulated.used().keys().any(|name| name.starts_with("mma_fp8_e5m2_e4m3")), count > 0);
+        for kernel in ["mma_fp8_e5m2_e4m3", "mma_fp8_conv_e5m2_e4m3"] {
+            assert_eq!(emulated.used().keys().any(|name| name.starts_with(kernel)), count > 0, "{kernel}");
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests on a real GPU: every tile of every product, which shows whether wgmma and the TMA engine behave as this
 //! project assumes, and the engine.
 
+mod fp8_conv;
 mod fp8_gemm;
 mod gemm;
 mod grad_reduce;
@@ -44,6 +45,7 @@ fn products_in_eight_bits() {
         return;
     }
     fp8_gemm::check(&device);
+    fp8_conv::check(&device);
 }
 
 #[test]

@@ -27,8 +27,9 @@ pub enum Products {
     /// Products read all operands as halves and sum in f32.
     #[default]
     Half,
-    /// Matrix products of two operands of 8 bits may be computed by units for 8 bits (`products=fp8`). CUDA devices from
-    /// compute capability 8.9 on have them, and earlier ones refuse this method. Others multiply halves.
+    /// Matrix products and convolutions of two operands of 8 bits may be computed by units for 8 bits (`products=fp8`). CUDA
+    /// devices from compute capability 8.9 on have them, and a trainer on an earlier one is refused. Other devices multiply
+    /// halves. So do gradients of a convolution's weights, and sums over channels that are no multiple of 16.
     EightBits,
 }
 

@@ -100,14 +100,15 @@ macro_rules! tiles {
         ]
     };
 }
-/// Macro of an `mma.sync` kernel of operands of eight bits with one tile: formats of a and b (1: E4M3), rows, columns, warps
-/// along each, blocks of a multiprocessor.
+/// Macro of an `mma.sync` kernel of operands of eight bits with one tile: mode (0: matrices, 2: convolution), formats of a
+/// and b (1: E4M3), rows, columns, warps along each, blocks of a multiprocessor.
 macro_rules! mma_fp8 {
-    ($name:literal, $a:literal, $b:literal, $tile:literal, $m:literal, $n:literal, $warps:expr, $blocks:literal) => {
+    ($name:literal, $mode:literal, $a:literal, $b:literal, $tile:literal, $m:literal, $n:literal, $warps:expr,
+        $blocks:literal) => {
         Kernel {
             module: &Module {
                 defines: &[
-                    ("MODE", 0),
+                    ("MODE", $mode),
                     ("A_IS_E4M3", $a),
                     ("B_IS_E4M3", $b),
                     ("TILE_M", $m),
@@ -134,9 +135,18 @@ macro_rules! mma_fp8_tiles {
     ($name:literal, $a:literal, $b:literal) => {
         [
             // A thread has 64 sums of each kind, so one block has all registers.
-            mma_fp8!($name, $a, $b, "128x128", 128, 128, (2, 4), 1),
+            mma_fp8!($name, 0, $a, $b, "128x128", 128, 128, (2, 4), 1),
             // 170 registers, because sm_90 unpacks bytes to halves in others.
-            mma_fp8!($name, $a, $b, "64x64", 64, 64, (2, 2), 3),
+            mma_fp8!($name, 0, $a, $b, "64x64", 64, 64, (2, 2), 3),
+        ]
+    };
+}
+macro_rules! mma_fp8_conv_tiles {
+    ($name:literal, $a:literal, $b:literal) => {
+        [
+            // With the addresses of pixels, 128 columns would spill registers on sm_90.
+            mma_fp8!($name, 2, $a, $b, "128x64", 128, 64, (4, 2), 1),
+            mma_fp8!($name, 2, $a, $b, "64x64", 64, 64, (2, 2), 3),
         ]
     };
 }
@@ -307,6 +317,12 @@ pub static MMA_FP8: [[[Kernel; 2]; 2]; 2] = [
     [mma_fp8_tiles!("e5m2_e5m2", 0, 0), mma_fp8_tiles!("e5m2_e4m3", 0, 1)],
     [mma_fp8_tiles!("e4m3_e5m2", 1, 0), mma_fp8_tiles!("e4m3_e4m3", 1, 1)],
 ];
+/// Kernels of convolutions of such operands, of the forward and the data pass: by format of the image and of the weights
+/// (E5M2, E4M3) and tile.
+pub static MMA_FP8_CONV: [[[Kernel; 2]; 2]; 2] = [
+    [mma_fp8_conv_tiles!("conv_e5m2_e5m2", 0, 0), mma_fp8_conv_tiles!("conv_e5m2_e4m3", 0, 1)],
+    [mma_fp8_conv_tiles!("conv_e4m3_e5m2", 1, 0), mma_fp8_conv_tiles!("conv_e4m3_e4m3", 1, 1)],
+];
 /// Kernels of such products by warpgroups and TMA (sm_90a alone): by format of a and of b (E5M2, E4M3).
 pub static WGMMA_FP8: [[Kernel; 2]; 2] = [
     [wgmma_fp8!("e5m2_e5m2", 0, 0), wgmma_fp8!("e5m2_e4m3", 0, 1)],
@@ -317,6 +333,9 @@ pub const WGMMA_FP8_TILE: TileShape = TileShape::new(128, 128);
 /// Tiles of [`MMA_FP8`] and the warps along their rows and columns.
 pub const FP8_TILES: [(TileShape, WarpGrid); 2] =
     [(TileShape::new(128, 128), WarpGrid::new(2, 4)), (TileShape::new(64, 64), WarpGrid::new(2, 2))];
+/// Tiles of [`MMA_FP8_CONV`] and the warps along their rows and columns.
+pub const FP8_CONV_TILES: [(TileShape, WarpGrid); 2] =
+    [(TileShape::new(128, 64), WarpGrid::new(4, 2)), (TileShape::new(64, 64), WarpGrid::new(2, 2))];
 /// Rows and columns of the tiles of [`MMA_SYNC_GEMM`] and [`MMA_SYNC_CONV`]; the last takes operands of any alignment.
 pub const TILE_SHAPES: [TileShape; 5] = [
     TileShape::new(128, 128),

@@ -1,7 +1,13 @@
-// GEMM of operands of eight bits by mma.sync, from sm_89 on: TILE_M × TILE_N results a block, in K tiles of 64 terms.
+// GEMM and convolution of operands of eight bits by mma.sync, from sm_89 on: TILE_M × TILE_N results a block, in K tiles
+// of 64 terms.
 //
 // Both operands are contiguous along k, as `pack_fp8.cu` writes them, because tensor cores transpose no bytes. Their
-// parameters count k and strides in pairs of bytes. So addresses, copies and ldmatrix are those of halves.
+// parameters count k, channels and strides in pairs of bytes. So addresses, copies and ldmatrix are those of halves.
+//
+// A convolution (MODE 2) sums over taps and channels of an image: that of x in the forward pass, and that of dy in the
+// data pass. There the weights are packed with their taps in reverse order, so both passes are the same sum. Parameters
+// are named as in a data pass: results are the [?, h, w, ?] pixels of x, and the image is [?, oh, ow, o]. So `y_offset`
+// stores the phases of a strided convolution.
 //
 // Tensor cores keep about 14 bits of such a sum (DeepSeek-V3 technical report, section 3.3.2). So their sums begin at
 // zero every PROMOTION_PAIRS pairs, and are added to f32 sums in registers.
@@ -52,6 +58,25 @@ DEVICE void multiply_k_tile(u32 a, u32 b, Sums& sums) {
     }
 }
 
+#if MODE == DATA
+// Returns the summand of a result: the upper left corner of its window in the image.
+DEVICE PartialAddress a_row(const GemmParams& p, u32 z, u32 m) {
+    const u32 rest = m / p.w, column = m - rest * p.w, image = rest / p.h, row = rest - image * p.h;
+    return PartialAddress{image * p.oh * p.ow * p.o + z * p.outputs, (int)(row * p.stride_h) - (int)p.pad_h,
+                          (int)(column * p.stride_w) - (int)p.pad_w};
+}
+
+// Returns the offset of the vector of a from k on. Its 16 channels are of one tap.
+DEVICE u32 a_vector(const GemmParams& p, const PartialAddress& row, u32 k) {
+    const PartialAddress tap = kernel_offset(p, k, p.outputs);
+    const u32 u = (u32)(row.u + tap.u), v = (u32)(row.v + tap.v);
+    return u < p.oh && v < p.ow ? row.base + (u * p.ow + v) * p.o + tap.base : OUT_OF_BOUNDS;
+}
+#else
+DEVICE PartialAddress a_row(const GemmParams& p, u32 z, u32 m) { return PartialAddress{z * p.a_stride_z + m * p.a_stride_m, 0, 0}; }
+DEVICE u32 a_vector(const GemmParams&, const PartialAddress& row, u32 k) { return row.base + k; }
+#endif
+
 // Adds sums of tensor cores to those in registers, and sets them to zero.
 DEVICE void promote(Sums& sums, Sums& partial) {
 #pragma unroll
@@ -75,16 +100,17 @@ KERNEL(mma_fp8_gemm, GemmParams) {
 
     // First row that a thread copies, and its position in the row.
     const u32 row = t / ROW_VECTORS, across = t % ROW_VECTORS * 8;
-    PartialAddress a_partial[A_VECTORS], b_partial[B_VECTORS];
+    PartialAddress a_rows[A_VECTORS];
+    u32 b_rows[B_VECTORS];
 #pragma unroll
     for (u32 i = 0; i < A_VECTORS; i++) {
         const u32 m = block.m + row + i * ROWS_PER_PASS;
-        a_partial[i] = a_address_m(p, block.z, m < p.m ? m : 0);
+        a_rows[i] = a_row(p, block.z, m < p.m ? m : 0);
     }
 #pragma unroll
     for (u32 i = 0; i < B_VECTORS; i++) {
         const u32 n = block.n + row + i * ROWS_PER_PASS;
-        b_partial[i] = b_address_n(p, block.z, n < p.n ? n : 0);
+        b_rows[i] = block.z * p.b_stride_z + (n < p.n ? n : 0) * p.b_stride_n;
     }
     // Rows that a lane passes to ldmatrix for the first matrices.
     const u32 matrix = lane / 8, r = lane % 8;
@@ -100,13 +126,13 @@ KERNEL(mma_fp8_gemm, GemmParams) {
 #pragma unroll
             for (u32 i = 0; i < A_VECTORS; i++) {
                 const u32 line = row + i * ROWS_PER_PASS;
-                const u32 at = a_vec8_offset(p, a_partial[i], block.m + line, k, end_k);
+                const u32 at = block.m + line < p.m && k < end_k ? a_vector(p, a_rows[i], k) : OUT_OF_BOUNDS;
                 cp_async(stage + 2 * (line * SMEM_PITCH + across), (const u16*)p.a + (at != OUT_OF_BOUNDS ? at : 0), at != OUT_OF_BOUNDS);
             }
 #pragma unroll
             for (u32 i = 0; i < B_VECTORS; i++) {
                 const u32 line = row + i * ROWS_PER_PASS;
-                const u32 at = b_vec8_offset(p, b_partial[i], block.n + line, k, end_k);
+                const u32 at = block.n + line < p.n && k < end_k ? b_rows[i] + k : OUT_OF_BOUNDS;
                 cp_async(stage + 2 * (A_STAGE_PAIRS + line * SMEM_PITCH + across), (const u16*)p.b + (at != OUT_OF_BOUNDS ? at : 0), at != OUT_OF_BOUNDS);
             }
         }

@@ -1,5 +1,8 @@
 // Packs operands of products from halves, all of whose values are of a format of eight bits, to bytes of that format.
 // Packed rows are those of m or n, and are contiguous along k, with zeros up to whole 16-byte vectors. Packing is exact. Needs codes.cuh.
+//
+// The weights of a convolution's data pass are the matrices of its groups. Each has a row for an input, and of that row a
+// part for each tap, whose k are the outputs. Taps are packed in reverse order: the data pass is a convolution with these.
 
 struct PackParams {
     const u16* x;
@@ -13,6 +16,10 @@ struct PackParams {
     u32 is_e4m3;
     // 1 if rows of x begin at multiples of eight halves.
     u32 vectorized;
+    // Taps, and those of a row of the kernel; both 1 without taps. Vectors above are those of one tap.
+    u32 taps, tap_columns;
+    // Halves of x from row to row of taps, and from tap to tap.
+    u32 tap_row_stride, tap_stride;
     u32 unused;
 };
 
@@ -21,7 +28,7 @@ struct PackParams {
 // Words from row to row of these in shared memory, an odd number, so that 32 rows are in different banks.
 #define TRANSPOSED_PITCH (TRANSPOSED / 4 + 1)
 
-// Packs rows that are contiguous along k.
+// Packs rows that are contiguous along k, without taps.
 KERNEL(pack_rows, PackParams) {
     const u32 total = p.matrices * p.rows * p.vectors, step = blocks_x() * thread_count();
     for (u32 i = block_x() * thread_count() + thread_index(); i < total; i += step) {
@@ -54,12 +61,14 @@ KERNEL(pack_columns, PackParams) {
     SHARED u32 words[TRANSPOSED * TRANSPOSED_PITCH];
     u8* const tile_bytes = (u8*)words;
     const u32 row_tiles = (p.rows + TRANSPOSED - 1) / TRANSPOSED, k_tiles = (p.k + TRANSPOSED - 1) / TRANSPOSED;
-    const u32 t = thread_index(), total = p.matrices * row_tiles * k_tiles;
+    const u32 t = thread_index(), total = p.matrices * p.taps * row_tiles * k_tiles;
     for (u32 tile = block_x(); tile < total; tile += blocks_x()) {
-        const u32 rest = tile / row_tiles, matrix = rest / k_tiles;
-        const u32 first_row = (tile - rest * row_tiles) * TRANSPOSED, first_k = (rest - matrix * k_tiles) * TRANSPOSED;
+        const u32 rest = tile / row_tiles, part = rest / k_tiles;
+        const u32 first_row = (tile - rest * row_tiles) * TRANSPOSED, first_k = (rest - part * k_tiles) * TRANSPOSED;
+        const u32 matrix = part / p.taps, tap = part - matrix * p.taps, tap_row = tap / p.tap_columns;
         const u32 row = t % TRANSPOSED;
-        const u16* const from = p.x + (u64)matrix * p.matrix_stride + (u64)(first_row + row) * p.row_stride;
+        const u16* const from = p.x + (u64)matrix * p.matrix_stride + (u64)tap_row * p.tap_row_stride +
+                                (u64)(tap - tap_row * p.tap_columns) * p.tap_stride + (u64)(first_row + row) * p.row_stride;
 #pragma unroll 4
         for (u32 k = t / TRANSPOSED; k < TRANSPOSED; k += THREADS / TRANSPOSED) {
             const bool is_inside = first_row + row < p.rows && first_k + k < p.k;
@@ -70,7 +79,8 @@ KERNEL(pack_columns, PackParams) {
         const u32 line = t / 4, vector = t % 4;
         if (first_row + line < p.rows && first_k / 16 + vector < p.vectors) {
             const u32* const four = words + line * TRANSPOSED_PITCH + vector * 4;
-            p.y[((u64)matrix * p.rows + first_row + line) * p.vectors + first_k / 16 + vector] = Words4{four[0], four[1], four[2], four[3]};
+            const u64 packed_part = ((u64)matrix * p.rows + first_row + line) * p.taps + p.taps - 1 - tap;
+            p.y[packed_part * p.vectors + first_k / 16 + vector] = Words4{four[0], four[1], four[2], four[3]};
         }
         barrier();
     }

@@ -62,12 +62,12 @@ fn numbers<T>(len: usize, seed: u32, number: impl Fn(u32) -> T) -> Vec<T> {
 }
 
 /// Returns integers from -3 to 3, which are values of both formats. Their sums are exact in 14 bits.
-fn integers(len: usize, seed: u32) -> Vec<f16> {
+pub fn integers(len: usize, seed: u32) -> Vec<f16> {
     numbers(len, seed, |bits| f16::from_f32((bits >> 8) as f32 % 7.0 - 3.0))
 }
 
 /// Returns values of a format with any finite bits.
-fn values_of(format: StoreFormat, len: usize, seed: u32) -> Vec<f16> {
+pub fn values_of(format: StoreFormat, len: usize, seed: u32) -> Vec<f16> {
     let format: Format = format.format();
     let finite = |bits: u32| {
         let value = format.decode(bits >> 4 & 0xFF);
@@ -92,7 +92,8 @@ fn shapes() -> Result<Vec<Gemm>, ShapeError> {
     Ok(all)
 }
 
-fn formats() -> impl Iterator<Item = [StoreFormat; 2]> {
+/// Returns all pairs of formats of eight bits.
+pub fn formats() -> impl Iterator<Item = [StoreFormat; 2]> {
     FORMATS.into_iter().flat_map(|a| FORMATS.map(|b| [a, b]))
 }
 

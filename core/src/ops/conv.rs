@@ -1,7 +1,7 @@
 //! Two-dimensional convolutions and their gradients.
 
 use super::{ShapeError, elements};
-use crate::model::terms::ConvShape;
+use crate::{model::terms::ConvShape, store_format::StoreFormat};
 
 /// One of the three products of a convolution: forward, data gradient, weight gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,12 @@ pub struct Conv2d {
     dilation: [u32; 2],
     groups: u32,
     out: [u32; 2],
+    /// Formats of which all values of a pass's operands are.
+    formats: [StoreFormat; 2],
 }
+
+/// Values of eight bits that a device loads at a time, 16 bytes. All of them must be channels of one tap and group.
+const EIGHT_BIT_VECTOR: u32 = 16;
 
 impl Conv2d {
     /// Creates the descriptor of a convolution with stride 1, no padding, no dilation and one group.
@@ -56,7 +61,9 @@ impl Conv2d {
     /// # Errors
     /// See [`Conv2d::new`].
     pub fn padded(x: [u32; 4], out_channels: u32, kernel: [u32; 2], pad: [u32; 2]) -> Result<Self, ShapeError> {
-        Self { x, out_channels, kernel, stride: [1; 2], pad, dilation: [1; 2], groups: 1, out: [0; 2] }.check()
+        let formats = [StoreFormat::Fp16; 2];
+        let [stride, dilation] = [[1; 2]; 2];
+        Self { x, out_channels, kernel, stride, pad, dilation, groups: 1, out: [0; 2], formats }.check()
     }
 
     /// Sets the padding of the convolution: the number of zeros on each side of height and width.
@@ -99,6 +106,41 @@ impl Conv2d {
     /// See [`Conv2d::new`].
     pub fn same(self) -> Result<Self, ShapeError> {
         self.pad([0, 1].map(|i| (self.kernel[i] - 1) / 2 * self.dilation[i]))
+    }
+
+    /// Declares that all values of the two operands of a pass are of these formats, as [`super::Gemm::operand_formats`]
+    /// does for a matrix product: of x and w, or of dy and w.
+    ///
+    /// ```
+    /// use gradscale_core::{ops::{Conv2d, Pass}, store_format::StoreFormat};
+    /// let conv = Conv2d::new([1, 8, 8, 16], 24, [3, 3])?.operand_formats([StoreFormat::E4m3; 2]);
+    /// assert!(conv.has_eight_bit_operands(Pass::Forward));
+    /// // A sum over 24 channels of dy.
+    /// assert!(!conv.has_eight_bit_operands(Pass::Data));
+    /// # Ok::<(), gradscale_core::ops::ShapeError>(())
+    /// ```
+    #[must_use]
+    pub const fn operand_formats(self, formats: [StoreFormat; 2]) -> Self {
+        Self { formats, ..self }
+    }
+
+    /// Returns the formats of which all values of a pass's operands are; FP16 unless they are declared.
+    #[must_use]
+    pub const fn formats(&self) -> [StoreFormat; 2] {
+        self.formats
+    }
+
+    /// Returns true if a device may multiply the operands of a pass in units for eight bits: both have formats of eight
+    /// bits, and the channels of a group that are summed are a multiple of 16. The weight gradient is a sum over pixels,
+    /// which no operand has contiguous, so it is a product of halves.
+    #[must_use]
+    pub const fn has_eight_bit_operands(&self, pass: Pass) -> bool {
+        let summed = match pass {
+            Pass::Forward => self.x[3] / self.groups,
+            Pass::Data => self.out_channels / self.groups,
+            Pass::Weight => return false,
+        };
+        summed % EIGHT_BIT_VECTOR == 0 && !matches!(self.formats, [StoreFormat::Fp16, _] | [_, StoreFormat::Fp16])
     }
 
     /// Returns the shape of the convolution's input x.

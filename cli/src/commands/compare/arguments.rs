@@ -134,7 +134,7 @@ const METHODS: &str = "Methods:
   amax             history=0 (steps, at most 16), margin=0 (binades of headroom), calls=each
   gs:exact, amax   format=e5m2 or e4m3: gradients, activations and weights are rounded to 8 bits, simulated with halves;
                    grad=e5m2, act=e4m3, weight=e4m3: one kind of them alone; products=fp8: CUDA devices from compute
-                   capability 8.9 on multiply matrices of these in units for 8 bits
+                   capability 8.9 on multiply these in units for 8 bits, and other devices multiply halves
   loss scales      wgrad=half: gradients of weights are stored in half before they are f32, as in PyTorch with half
                    weights; they flush and overflow at separate sites, LAYER/wgrad and LAYER/bgrad
   dynamic          init=2^16, interval=2000 (steps, or steps/20: a part of the run), growth=2, backoff=0.5, min=2^-24, max=2^30;
