@@ -183,6 +183,10 @@ impl Backend for Cuda {
         Some(self.workspace.lock().unwrap_or_else(PoisonError::into_inner).take_peak())
     }
 
+    fn check_eight_bit_products(&self) -> Result<(), Error> {
+        self.require_eight_bit_products()
+    }
+
     fn workspace(&self) -> u64 {
         self.workspace.lock().unwrap_or_else(PoisonError::into_inner).bytes()
     }

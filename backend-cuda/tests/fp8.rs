@@ -118,6 +118,13 @@ fn a_device_without_eight_bits_says_so() {
     for is_conv in [false, true] {
         assert_eq!(refusal(&device, is_conv).to_string(), words);
     }
+    // A trainer is refused before it allocates memory.
+    let mut parameters = Parameters::seeded(1);
+    let _loss = decoder(&mut parameters);
+    let method: Method = "gs:format=e4m3,products=fp8".parse().unwrap_or_else(|error| panic!("{error}"));
+    let error = Trainer::new(device, parameters, AdamW::new(0.01), method).expect_err("sm_80");
+    assert!(matches!(error, gradscale::Error::Device(Error::NoEightBitProducts { arch: 80 })), "{error}");
+    assert_eq!(error.to_string(), words);
 }
 
 /// Loss of a network, of inputs and labels.

@@ -194,6 +194,10 @@ impl Backend for AnyDevice {
         on_variant!(self, device: B => Ok(<B as Backend>::select_product_engine(device, name)?))
     }
 
+    fn check_eight_bit_products(&self) -> DeviceResult<Self> {
+        on_variant!(self, device: B => Ok(B::check_eight_bit_products(device)?))
+    }
+
     fn collective_backend(&self) -> Option<&'static str> {
         on_variant!(self, device: B => B::collective_backend(device))
     }

@@ -189,7 +189,8 @@ impl<B: Backend> Trainer<B> {
     ///
     /// # Errors
     /// Two parameters with one name; weight gradients in half under gradient scaling; invalid settings of the optimizer
-    /// or the method; a parameter group without parameters; a device without enough memory.
+    /// or the method; a parameter group without parameters; a device without enough memory, or one that refuses products
+    /// in eight bits under a method with `products=fp8`.
     pub fn new(
         device: B, parameters: Parameters, optimizer: impl Into<Optimizer>, method: Method,
     ) -> Result<Self, Error<B::Error>> {
@@ -200,6 +201,9 @@ impl<B: Backend> Trainer<B> {
             return Err(Error::WeightGradients);
         }
         let mut sites = Sites::new(method.scaling)?;
+        if sites.multiplies_eight_bits() {
+            device.check_eight_bit_products().map_err(Error::Device)?;
+        }
         sites.enable_forward();
         let parameters = ParameterSet::new(parameters, &optimizer, &mut sites)?;
         let settings = Settings {

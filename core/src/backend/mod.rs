@@ -238,6 +238,16 @@ pub trait Backend: Sized {
         Err(Self::Error::unsupported("select_product_engine"))
     }
 
+    /// Returns an error if the device can neither multiply operands of eight bits in units for these nor replaces such
+    /// units by those for halves. A trainer calls this before it allocates memory, if its method has products in eight
+    /// bits (`products=fp8`).
+    ///
+    /// # Errors
+    /// The device refuses products in eight bits, for example a CUDA device below compute capability 8.9.
+    fn check_eight_bit_products(&self) -> DeviceResult<Self> {
+        Ok(())
+    }
+
     // Collective operations of several ranks.
 
     /// Returns the name of the library by which the devices of several ranks exchange data without host memory (for
