@@ -92,7 +92,8 @@ instructions() {
             RADV_FORCE_FAMILY=$family timed "instructions on RADV's null device" "$library" --nocapture --exact \
                 kernel::instructions::products_stay_within_their_budget_of_instructions \
                 kernel::instructions::cooperative_products_stay_within_their_budget_of_instructions \
-                kernel::instructions::elementwise_loops_stay_within_their_budget_of_instructions
+                kernel::instructions::elementwise_loops_stay_within_their_budget_of_instructions \
+                kernel::instructions::attention_stays_within_its_budget_of_instructions
             return
         fi
     done

@@ -73,8 +73,10 @@ pub(crate) const NORM_STATS: &str = include_str!("kernels/norm_stats.wgsl");
 pub(crate) const NORM_MEANS: &str = include_str!("kernels/norm_means.wgsl");
 pub(crate) const NORM_GRAD: &str = include_str!("kernels/norm_grad.wgsl");
 pub(crate) const SOFTMAX_ROWS: &str = include_str!("kernels/softmax_rows.wgsl");
+pub(crate) const CAST: &str = include_str!("kernels/cast.wgsl");
+pub(crate) const ATTENTION_TILE: &str = include_str!("kernels/attention_tile.wgsl");
 pub(crate) const CELL: &str = include_str!("kernels/cell.wgsl");
-pub(crate) const CELL_EXPONENTS: &str = include_str!("kernels/cell_exponents.wgsl");
+pub(crate) const EXPONENTS: &str = include_str!("kernels/exponents.wgsl");
 pub(crate) const GRU_UNIT: &str = include_str!("kernels/gru_unit.wgsl");
 pub(crate) const LSTM_UNIT: &str = include_str!("kernels/lstm_unit.wgsl");
 pub(crate) const LABELS: &str = include_str!("kernels/labels.wgsl");
@@ -165,10 +167,14 @@ kernels! {
     NORM_GRAD_AFFINE = "norm_grad_affine" [HALF, SCALE, LOGARITHM, STORE, SHARED, PARALLEL_REDUCE] () SHARED_Y;
     SOFTMAX = "softmax" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, SOFTMAX_ROWS] ("x", "selection") SHARED_Y;
     SOFTMAX_VJP = "softmax_vjp" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, SOFTMAX_ROWS] ("x", "dy") SHARED_Y;
+    ATTENTION = "attention" [HALF, SCALE, LOGARITHM, STORE, SHARED, MATH, ATTENTION_TILE] ("a", "b", "v") SHARED_Y LOG_SUMS;
+    ATTENTION_ENDS = "attention_ends" [HALF] ("lengths") LOG_SUMS;
+    ATTENTION_ROWS = "attention_rows" [HALF, SCALE, EXPONENTS] ("x", "dy", "lengths") READ_LOG_SUMS;
+    ATTENTION_VJP = "attention_vjp" [HALF, SCALE, LOGARITHM, STORE, CAST, SHARED, MATH, ATTENTION_TILE] ("a", "b", "u", "v") SHARED_Y;
     LSTM = "lstm" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, CELL, LSTM_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "c" = "p.types.z") Y STATE;
-    LSTM_VJP = "lstm_vjp" [HALF, SCALE, LOGARITHM, MATH, CELL, CELL_EXPONENTS, LSTM_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "c" = "p.types.z", "dh" = "p.types.w", "dc" = "TYPE_F32") SUMS NEXT_STATE;
+    LSTM_VJP = "lstm_vjp" [HALF, SCALE, LOGARITHM, MATH, CELL, EXPONENTS, LSTM_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "c" = "p.types.z", "dh" = "p.types.w", "dc" = "TYPE_F32") SUMS NEXT_STATE;
     GRU = "gru" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, CELL, GRU_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "old" = "p.types.z") Y;
-    GRU_VJP = "gru_vjp" [HALF, SCALE, LOGARITHM, MATH, CELL, CELL_EXPONENTS, GRU_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "old" = "p.types.z", "dh" = "p.types.w") SUMS DX NEXT_STATE;
+    GRU_VJP = "gru_vjp" [HALF, SCALE, LOGARITHM, MATH, CELL, EXPONENTS, GRU_UNIT] ("x" = "p.types.x", "h" = "p.types.y", "old" = "p.types.z", "dh" = "p.types.w") SUMS DX NEXT_STATE;
     CROSS_ENTROPY_ROWS = "cross_entropy_rows" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("x", "labels") LOSS_OUTPUT;
     CROSS_ENTROPY_END = "cross_entropy_end" [HALF, SCALE, LOGARITHM, MATH] () LOSS_OUTPUT;
     CROSS_ENTROPY_FACTORS = "cross_entropy_factors" [HALF, SCALE, LOGARITHM, MATH, LABELS] ("labels") LOSS_OUTPUT;
@@ -258,6 +264,12 @@ impl Kernel {
         operands.chain(self.others.iter().copied())
     }
 
+    /// Returns the number of statistics rows that a workgroup of the kernel observes at once: that of its store, and those of
+    /// two casts.
+    fn observed_sites(&self) -> u32 {
+        if self.includes.contains(&CAST) { 3 } else { 1 }
+    }
+
     /// Returns the whole WGSL text of the kernel.
     pub fn text(&self, options: TextOptions) -> String {
         let TextOptions { windows, subgroups, conversions, function } = options;
@@ -278,6 +290,7 @@ impl Kernel {
                 text += &conversions.text();
             }
             if include == STORE {
+                writeln!(text, "const OBSERVED_SITES: u32 = {}u;", self.observed_sites()).ok();
                 text += MERGE[usize::from(subgroups)];
                 text += &format_text(format);
             }

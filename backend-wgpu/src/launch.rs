@@ -8,7 +8,7 @@ use crate::{
     recording::Launch,
 };
 use gradscale_core::{
-    backend::{Buffer, DType, Store},
+    backend::{Buffer, Cast, DType, Store},
     stats::Detail,
 };
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,7 +20,8 @@ pub(crate) const WORKGROUP_SIZE: u32 = 256;
 pub(crate) const MAX_STRIDED_WORKGROUPS: u32 = 2048;
 
 /// Bytes of the sums of a workgroup: four f32.
-const PARTIAL_SUMS_BYTES: u64 = 16;
+pub(crate) const PARTIAL_SUMS_BYTES: u64 = 16;
+
 /// Launch of a kernel: its constants, parameters and bindings.
 pub(crate) struct KernelLaunch<'a> {
     kernel: &'static Kernel,
@@ -29,10 +30,21 @@ pub(crate) struct KernelLaunch<'a> {
     params: Vec<u32>,
     buffers: Vec<(u32, wgpu::BufferBinding<'a>)>,
     store: Option<ObservedStore<'a>>,
+    /// Casts that the kernel observes besides the store.
+    casts: Vec<ObservedStore<'a>>,
+    partials: Option<OwnPartials<'a>>,
     operands: u32,
 }
 
-/// Statistics row of a store, and its level of detail.
+/// Memory of an operator for the sums of workgroups: first those of the store, and those of each cast `stride` sums later.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnPartials<'a> {
+    pub buffer: &'a wgpu::Buffer,
+    /// Number of sums, of which a whole number of bindings' alignments fits.
+    pub stride: u32,
+}
+
+/// Statistics row of a store or of a cast, and its level of detail.
 struct ObservedStore<'a> {
     table: &'a Table,
     slot: u32,
@@ -41,7 +53,17 @@ struct ObservedStore<'a> {
 
 impl<'a> KernelLaunch<'a> {
     pub fn new(kernel: &'static Kernel) -> Self {
-        Self { kernel, function: None, constants: vec![], params: vec![], buffers: vec![], store: None, operands: 0 }
+        Self {
+            kernel,
+            function: None,
+            constants: vec![],
+            params: vec![],
+            buffers: vec![],
+            store: None,
+            casts: vec![],
+            partials: None,
+            operands: 0,
+        }
     }
 
     /// Sets an `override` constant of the kernel's pipeline.
@@ -114,6 +136,20 @@ impl<'a> KernelLaunch<'a> {
         call
     }
 
+    /// Appends the members of `Cast` in cast.wgsl, of which the kernel observes the values if `is_observed`.
+    pub fn cast(mut self, cast: &'a Cast<'_, Wgpu>, is_observed: bool) -> Self {
+        let Cast { table, from, to, detail } = cast;
+        if is_observed {
+            self.casts.push(ObservedStore { table, slot: u32::from(to.0), detail: *detail });
+        }
+        self.params([u32::from(from.0), u32::from(to.0), detail.code(), 0])
+    }
+
+    /// Sets the memory for the sums of workgroups, in place of scratch memory of the launch.
+    pub fn partials(self, partials: OwnPartials<'a>) -> Self {
+        Self { partials: Some(partials), ..self }
+    }
+
     /// Sets destination and epilogue: the first four words of `Params`, control, rows and y.
     pub fn store(mut self, store: &'a Store<'_, Wgpu>) -> Self {
         let Store { y, table, from, to, detail, add } = store;
@@ -138,7 +174,10 @@ fn upper(name: &str) -> &'static str {
         "b" => "B",
         "offset" => "OFFSET",
         "dy" => "DY",
+        "u" => "U",
+        "v" => "V",
         "labels" => "LABELS",
+        "lengths" => "LENGTHS",
         "selection" => "SELECTION",
         other => panic!("no constant for an operand {other}"),
     }
@@ -152,22 +191,27 @@ pub(crate) fn strided_workgroups(items: u32) -> u32 {
 impl Wgpu {
     /// Enqueues a launch of `groups` workgroups, which the kernel numbers by `group_number`.
     pub(crate) fn launch(&self, call: KernelLaunch<'_>, groups: u32) -> Result<(), Error> {
-        // A grid has at most 65535 workgroups in each direction. The kernel ignores surplus ones in the last row.
+        self.launch_grid(call, self.grid(groups))
+    }
+
+    /// Returns a grid of at least `groups` workgroups, which has at most 65535 in each direction. Kernels ignore surplus
+    /// ones in its last row.
+    pub(crate) fn grid(&self, groups: u32) -> [u32; 3] {
         let most = self.max_groups();
-        let grid = if groups <= most { [groups, 1, 1] } else { [most, groups.div_ceil(most), 1] };
-        self.launch_grid(call, grid)
+        if groups <= most { [groups, 1, 1] } else { [most, groups.div_ceil(most), 1] }
     }
 
     /// Enqueues the launch of a kernel on a grid of workgroups.
     pub(crate) fn launch_grid(&self, mut call: KernelLaunch<'_>, grid: [u32; 3]) -> Result<(), Error> {
         let groups = grid.iter().product::<u32>();
-        let partials = match &call.store {
+        let partials = match (&call.partials, &call.store) {
+            (Some(own), _) => Some(own.buffer.clone()),
             // Kernels without a store have no sums. Others write them at the highest level of detail only.
-            None => None,
-            Some(seen) if seen.detail == Detail::Moments => {
+            (None, None) => None,
+            (None, Some(seen)) if seen.detail == Detail::Moments => {
                 Some(self.partial_sums(PARTIAL_SUMS_BYTES * u64::from(groups))?)
             }
-            Some(_) => Some(self.partial_sums(PARTIAL_SUMS_BYTES)?),
+            (None, Some(_)) => Some(self.partial_sums(PARTIAL_SUMS_BYTES)?),
         };
         let windows = self.windows_of(&call);
         let mut constants = core::mem::take(&mut call.constants);
@@ -185,18 +229,23 @@ impl Wgpu {
         }
         let bindings = self.bind(&pipeline, &call.params, buffers)?;
         self.enqueue(Launch { pipeline, bindings, grid, only: None })?;
-        match (call.store, partials) {
-            (Some(seen), Some(partials)) if seen.detail == Detail::Moments => {
-                self.merge_moments(&seen, groups, &partials)
+        let Some(partials) = partials else { return Ok(()) };
+        let stride = PARTIAL_SUMS_BYTES * call.partials.map_or(0, |own| u64::from(own.stride));
+        for (start, seen) in (0..).map(|i| i * stride).zip(call.store.iter().chain(&call.casts)) {
+            if seen.detail == Detail::Moments {
+                let size = wgpu::BufferSize::new(PARTIAL_SUMS_BYTES * u64::from(groups));
+                self.merge_moments(seen, groups, wgpu::BufferBinding { buffer: &partials, offset: start, size })?;
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// Adds the sums of all workgroups of the last launch to the statistics row, in steps that request sums.
-    fn merge_moments(&self, seen: &ObservedStore<'_>, groups: u32, partials: &wgpu::Buffer) -> Result<(), Error> {
+    fn merge_moments(
+        &self, seen: &ObservedStore<'_>, groups: u32, partials: wgpu::BufferBinding<'_>,
+    ) -> Result<(), Error> {
         let pipeline = self.pipeline(&kernel::MOMENTS, 1, None, vec![])?;
-        let buffers = vec![(2, seen.table.rows.as_entire_buffer_binding()), (4, partials.as_entire_buffer_binding())];
+        let buffers = vec![(2, seen.table.rows.as_entire_buffer_binding()), (4, partials)];
         let bindings = self.bind(&pipeline, &[groups, seen.slot], buffers)?;
         let only = (seen.table.detail.clone(), Detail::Moments.code());
         if self.is_recording() || only.0.load(Relaxed) >= only.1 {

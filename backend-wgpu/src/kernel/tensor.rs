@@ -57,6 +57,11 @@ pub(crate) const LOSS_OUTPUT: Tensor =
     Tensor { name: "out", binding: 3, element: Element::Float, access: Access::Write };
 /// Next state of an LSTM cell.
 pub(crate) const STATE: Tensor = Tensor { name: "state", binding: 8, element: Element::Float, access: Access::Write };
+/// Logarithms of the sums of an attention's rows, as bits.
+pub(crate) const LOG_SUMS: Tensor =
+    Tensor { name: "log_sums", binding: 8, element: Element::Word, access: Access::Write };
+pub(crate) const READ_LOG_SUMS: Tensor =
+    Tensor { name: "log_sums", binding: 8, element: Element::Word, access: Access::Read };
 /// Gradients of the sums of a cell, or of its products with the hidden state; of its products with the inputs; of its state.
 pub(crate) const SUMS: Tensor = Tensor { name: "sums", binding: 3, element: Element::Float, access: Access::Write };
 pub(crate) const DX: Tensor = Tensor { name: "dx", binding: 9, element: Element::Float, access: Access::Write };

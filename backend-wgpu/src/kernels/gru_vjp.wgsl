@@ -1,5 +1,5 @@
 // Gradient of a step of a GRU cell, in f32: of the products with the hidden state, with the inputs, and of the hidden state
-// that the update gate keeps. The first are stored by another kernel. Needs gru_unit.wgsl and cell_exponents.wgsl.
+// that the update gate keeps. The first are stored by another kernel. Needs gru_unit.wgsl and exponents.wgsl.
 
 struct Params {
     /// Types of x, h, old and dh.

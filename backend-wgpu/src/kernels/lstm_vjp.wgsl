@@ -1,5 +1,5 @@
 // Gradient of a step of an LSTM cell, in f32: of the sums before the functions of the gates, and of c. The sums are stored
-// by another kernel. Needs lstm_unit.wgsl and cell_exponents.wgsl.
+// by another kernel. Needs lstm_unit.wgsl and exponents.wgsl.
 
 struct Params {
     /// Types of x, h, c and dh.

@@ -65,15 +65,17 @@ struct StatsAccumulator {
 }
 
 var<private> stats: StatsAccumulator;
-var<workgroup> group_counts: array<atomic<u32>, 8>;
-var<workgroup> group_bins: array<atomic<u32>, ROW_BINS>;
+/// Which of the kernel's OBSERVED_SITES the values of `stats` belong to. The store has the first one; cast.wgsl has others.
+var<private> observed_site: u32;
+var<workgroup> group_counts: array<atomic<u32>, 8u * OBSERVED_SITES>;
+var<workgroup> group_bins: array<atomic<u32>, ROW_BINS * OBSERVED_SITES>;
 var<workgroup> group_sums: array<vec4<f32>, GROUP>;
 
 fn begin_store(lane: u32) {
-    if lane < 8u {
+    if lane < 8u * OBSERVED_SITES {
         atomicStore(&group_counts[lane], 0u);
     }
-    for (var bin = lane; bin < ROW_BINS; bin += GROUP) {
+    for (var bin = lane; bin < ROW_BINS * OBSERVED_SITES; bin += GROUP) {
         atomicStore(&group_bins[bin], 0u);
     }
     workgroupBarrier();
@@ -120,7 +122,7 @@ fn observe_magnitude(s: u32, m: u32, detail: u32) {
     if m == 0u {
         return;
     }
-    atomicAdd(&group_bins[(m + KEY_CONSTANT) >> 23u], 1u);
+    atomicAdd(&group_bins[ROW_BINS * observed_site + ((m + KEY_CONSTANT) >> 23u)], 1u);
     if detail >= DETAIL_MOMENTS {
         let u = bits_as_float(s);
         let log = logarithm(m);
@@ -146,42 +148,47 @@ fn finish_scalar(e: Epilogue, v: f32, before: f32) -> u32 {
     return finish_vec4(e, vec4<f32>(v, 0.0, 0.0, 0.0), vec4<f32>(before, 0.0, 0.0, 0.0), 1u).x;
 }
 
-/// Merges the statistics of workgroup `group` of this launch into the row. Counts may be added in any order; sums are
-/// written to `partials`, which moments.wgsl adds in order. Call in uniform control flow.
+/// Merges the statistics of workgroup `group` of this launch into the row. Call in uniform control flow.
 fn end_store(lane: u32, group: u32) {
-    let detail = store_detail();
+    merge_stats(lane, p.store.site, store_detail(), group);
+}
+
+/// Merges the statistics of a workgroup into the row of a slot. Counts may be added in any order; sums are written to
+/// place `place` of `partials`, which moments.wgsl adds in order. Call in uniform control flow.
+fn merge_stats(lane: u32, site: u32, detail: u32, place: u32) {
     if detail == 0u {
         return;
     }
-    merge_count(lane, 0u, stats.count);
-    merge_count(lane, 1u, stats.zeros - stats.padding);
-    merge_count(lane, 2u, stats.infinite);
-    merge_count(lane, 3u, stats.nan);
-    merge_count(lane, 4u, stats.small - stats.zeros);
-    merge_count(lane, 5u, stats.large - stats.infinite - stats.nan);
-    merge_count(lane, 6u, stats.low - stats.small);
-    merge_max(lane, 7u, stats.amax);
+    let first_count = 8u * observed_site;
+    merge_count(lane, first_count + 0u, stats.count);
+    merge_count(lane, first_count + 1u, stats.zeros - stats.padding);
+    merge_count(lane, first_count + 2u, stats.infinite);
+    merge_count(lane, first_count + 3u, stats.nan);
+    merge_count(lane, first_count + 4u, stats.small - stats.zeros);
+    merge_count(lane, first_count + 5u, stats.large - stats.infinite - stats.nan);
+    merge_count(lane, first_count + 6u, stats.low - stats.small);
+    merge_max(lane, first_count + 7u, stats.amax);
     group_sums[lane] = stats.sums;
     workgroupBarrier();
-    let row = p.store.site * ROW_WORDS;
+    let row = site * ROW_WORDS;
     // A workgroup without values leaves an empty row empty.
-    let has_values = atomicLoad(&group_counts[0]) != 0u;
+    let has_values = atomicLoad(&group_counts[first_count]) != 0u;
     if has_values {
         if lane < 7u {
-            let more = atomicLoad(&group_counts[lane]);
+            let more = atomicLoad(&group_counts[first_count + lane]);
             let old = atomicAdd(&rows[row + 2u * lane], more);
             if old + more < old {
                 atomicAdd(&rows[row + 2u * lane + 1u], 1u);
             }
         } else if lane == 7u {
-            atomicMax(&rows[row + ROW_AMAX], atomicLoad(&group_counts[7]));
+            atomicMax(&rows[row + ROW_AMAX], atomicLoad(&group_counts[first_count + 7u]));
         } else if lane == 8u {
             atomicMax(&rows[row + ROW_DETAIL], detail);
         }
     }
     if has_values && detail >= DETAIL_FULL {
         for (var bin = lane; bin < ROW_BINS; bin += GROUP) {
-            let more = atomicLoad(&group_bins[bin]);
+            let more = atomicLoad(&group_bins[ROW_BINS * observed_site + bin]);
             if more != 0u {
                 // A full bin stays full: the invocation whose addition wraps it sets it to the maximum afterwards.
                 let old = atomicAdd(&rows[row + ROW_HISTOGRAM + bin], more);
@@ -199,7 +206,7 @@ fn end_store(lane: u32, group: u32) {
             workgroupBarrier();
         }
         if lane == 0u {
-            partials[group] = group_sums[0];
+            partials[place] = group_sums[0];
         }
     }
 }

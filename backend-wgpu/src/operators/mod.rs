@@ -1,5 +1,6 @@
 //! Operators: each file converts a descriptor to launches of kernels.
 
+pub(crate) mod attention;
 mod binary;
 mod cell;
 mod conv;

@@ -1,4 +1,4 @@
-// Exponents that a kernel of cells without a store reads. Needs scale.wgsl.
+// Exponents that a kernel without a store reads. Needs scale.wgsl.
 
 /// Exponents of the step: core's `Control::words`.
 @group(0) @binding(1) var<storage, read> control: array<u32>;
