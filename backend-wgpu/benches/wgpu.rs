@@ -14,6 +14,9 @@
     reason = "a benchmark: small sizes, a device that is there"
 )]
 
+mod attention;
+
+use attention::AttentionScale;
 use gradscale::{
     CrossEntropy, Input, Method, Parameters, Trainer, gradscale_core::ops::Divisor, models::SegNet, nn::Module,
     optim::Sgd,
@@ -37,6 +40,7 @@ struct Scale {
     cast: usize,
     conv: [u32; 4],
     conv_outputs: u32,
+    attention: AttentionScale,
     /// Number of images, rows and columns of a SegNet training step.
     segnet: [usize; 3],
     channels: usize,
@@ -52,6 +56,7 @@ const GPU: Scale = Scale {
     cast: 1 << 27,
     conv: [12, 180, 240, 64],
     conv_outputs: 64,
+    attention: AttentionScale { heads: 128, positions: 1024, depth: 64 },
     segnet: [12, 360, 480],
     channels: 64,
     steps: 6,
@@ -66,6 +71,7 @@ const REHEARSAL: Scale = Scale {
     cast: 1 << 16,
     conv: [1, 8, 12, 16],
     conv_outputs: 16,
+    attention: AttentionScale { heads: 2, positions: 128, depth: 64 },
     segnet: [1, 16, 16],
     channels: 8,
     steps: 1,
@@ -314,6 +320,9 @@ fn main() {
     }
     if bench.wants("conv") {
         bench.convolutions(scale.conv, scale.conv_outputs);
+    }
+    if bench.wants("attention") {
+        bench.attention(scale.attention);
     }
     for (word, launches) in [("segnet", false), ("launches", true)] {
         if bench.wants(word) {

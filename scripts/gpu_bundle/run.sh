@@ -148,8 +148,8 @@ phase_wgpu_tiles() {
     ((rehearsing)) && required=0
     GRADSCALE_REQUIRE_COOP=$required bin/wgpu-tiles --nocapture
 }
-phase_wgpu_bench() { with_clocks bin/wgpu-bench --bench gemm cast conv segnet; }
-phase_wgpu_bench_simt() { GRADSCALE_WGPU_PRODUCTS=simt bin/wgpu-bench --bench gemm conv segnet; }
+phase_wgpu_bench() { with_clocks bin/wgpu-bench --bench gemm cast conv attention segnet; }
+phase_wgpu_bench_simt() { GRADSCALE_WGPU_PRODUCTS=simt bin/wgpu-bench --bench gemm conv attention segnet; }
 phase_wgpu_launches() { bin/wgpu-bench --bench launches; }
 phase_bench_odd() { bin/cuda-bench "${small[@]}" copy odd; }
 phase_networks() { with_clocks bin/cuda-bench "${small[@]}" networks; }
