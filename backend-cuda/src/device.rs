@@ -14,6 +14,7 @@ use bytemuck::{NoUninit, cast_slice, cast_slice_mut};
 use core::{ops::Range, time::Duration};
 use gradscale_core::{
     backend::{Backend, Caps, Control, DType, Data, DataMut, DeviceResult, GradReduce, Launch, OnDevice, UniqueId},
+    ops::Attention,
     stats::{FlushRule, Stats},
 };
 use half::slice::HalfFloatSliceExt;
@@ -264,6 +265,11 @@ impl Backend for Cuda {
         self.gpu.time(times, work).map(|()| true)
     }
 
+    /// The kernels take every shape.
+    fn fuses_attention(&self, _: &Attention) -> bool {
+        true
+    }
+
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         match launch {
             Launch::Unary { op, len, x, y } => self.run_unary(op, len, x, &y),
@@ -289,8 +295,10 @@ impl Backend for Cuda {
             Launch::NormVjp { p, x, dy, dx, affine } => self.run_norm_vjp(&p, x, dy, &dx, affine.as_ref()),
             Launch::Softmax { p, x, selection, y } => self.run_softmax(&p, x, selection, &y),
             Launch::SoftmaxVjp { p, y, dy, dx } => self.run_softmax_vjp(&p, y, dy, &dx),
-            Launch::Attention { .. } => Err(gradscale_core::backend::Error::unsupported("attention")),
-            Launch::AttentionVjp { .. } => Err(gradscale_core::backend::Error::unsupported("attention_vjp")),
+            Launch::Attention { p, x, log_sums, y } => self.run_attention(&p, x, log_sums, &y),
+            Launch::AttentionVjp { p, x, y, log_sums, dy, dp, ds, dq, dk, dv } => {
+                self.run_attention_vjp(&p, x, [y, log_sums, dy], [&dp, &ds], [&dq, &dk, &dv])
+            }
             Launch::Lstm { p, x, y, state } => self.run_lstm(&p, x, &y, state),
             Launch::LstmVjp { p, x, dh, dc, y, state } => self.run_lstm_vjp(&p, x, dh, dc, &y, state),
             Launch::Gru { p, x, y } => self.run_gru(&p, x, &y),

@@ -19,9 +19,11 @@ macro_rules! file {
     };
 }
 
-// After the macro, which it uses.
+// After the macro, which they use.
+mod attention_variants;
 mod gemm_variants;
 
+pub use attention_variants::AttentionKernels;
 pub use gemm_variants::{
     FP8_CONV_TILES, FP8_TILES, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV, MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K,
     SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV,
@@ -408,5 +410,6 @@ pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let simt = SIMT.iter().chain(&SIMT_VEC4_GEMM).chain(&SIMT_VEC4_CONV);
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
     let fp8 = [&MMA_FP8, &MMA_FP8_CONV].into_iter().flat_map(|kernels| kernels.as_flattened().as_flattened());
-    STANDALONE.iter().copied().chain(simt).chain(halves).chain(fp8).chain(wgmma_kernels()).chain(wgmma_fp8_kernels())
+    let products = simt.chain(halves).chain(fp8).chain(wgmma_kernels()).chain(wgmma_fp8_kernels());
+    STANDALONE.iter().copied().chain(AttentionKernels::all()).chain(products)
 }

@@ -11,6 +11,7 @@
 //! }
 //! ```
 
+mod attention;
 mod cell;
 mod conv_copies;
 mod copy;

@@ -356,7 +356,8 @@ impl Cuda {
         &self, [scale, shift]: &[Store<'_, Self>; 2], sums: u64, parts: u32, channels: u32,
     ) -> Result<(), Error> {
         let blocks = [channels.div_ceil(AFFINE_CHANNELS), 1, 1];
-        let [scale, shift] = self.store_both([scale, shift], channels as usize, blocks)?;
+        let store = |y| self.store(y, channels as usize, blocks);
+        let [scale, shift] = self.separate_sums([store(scale)?, store(shift)?], blocks)?;
         let params = NormAffineVjpParams { scale, shift, sums, parts, channels };
         // SAFETY: both gradients have as many numbers as there are channels, and the sums of all parts are there.
         unsafe { self.launch(&kernels::NORM_VJP_AFFINE, blocks, &params) }

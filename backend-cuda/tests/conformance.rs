@@ -2,7 +2,6 @@
 //! `GRADSCALE_REQUIRE_DEVICE=1` they fail.
 
 fn main() {
-    gradscale_conformance::main("cuda", gradscale_conformance::OPERATORS, || {
-        gradscale_cuda::Cuda::open(0).map_err(|error| error.to_string())
-    })
+    let required = [gradscale_conformance::OPERATORS, gradscale_conformance::ATTENTION].concat();
+    gradscale_conformance::main("cuda", &required, || gradscale_cuda::Cuda::open(0).map_err(|error| error.to_string()))
 }

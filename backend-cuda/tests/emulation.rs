@@ -8,5 +8,6 @@ mod emulated;
 fn main() {
     let arch = std::env::var("GRADSCALE_EMULATED_ARCH").ok().and_then(|arch| arch.parse().ok()).unwrap_or(80);
     // Two multiprocessors: the suite's tensors are small, and each of its blocks is to have work for several rounds.
-    gradscale_conformance::main("emulated cuda", gradscale_conformance::OPERATORS, || emulated::open(arch, 2))
+    let required = [gradscale_conformance::OPERATORS, gradscale_conformance::ATTENTION].concat();
+    gradscale_conformance::main("emulated cuda", &required, || emulated::open(arch, 2))
 }
