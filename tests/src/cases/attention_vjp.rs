@@ -86,11 +86,13 @@ impl Backward {
         let exact = problem.exact();
         let values = |wants: &[Want]| wants.iter().map(|want| want.value as f32).collect::<Vec<_>>();
         let [v, ..] = problem.types;
-        let (y, wide) = (readable(v, &values(&exact.y)), if v == DType::F16 { DType::F32 } else { DType::F16 });
-        let dy = Random(300).many(y.len(), Random::normal);
+        // Halves alone, as in trainings, or types that differ.
+        let of_dy = if problem.types == [DType::F16; 3] || v == DType::F32 { DType::F16 } else { DType::F32 };
+        let y = readable(v, &values(&exact.y));
+        let dy = readable(of_dy, &Random(300).many(y.len(), Random::normal));
         Self {
             problem: problem.clone(),
-            types: [v, wide, DType::F32, DType::F32, DType::F32],
+            types: [v, of_dy, DType::F32, DType::F32, DType::F32],
             y,
             dy,
             log_sums: values(&exact.log_sums),
