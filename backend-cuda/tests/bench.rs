@@ -4,6 +4,8 @@
 
 mod emulated;
 
+#[path = "../benches/cuda/attention.rs"]
+mod attention;
 #[path = "../benches/cuda/blas.rs"]
 mod blas;
 #[path = "../benches/cuda/copies.rs"]
@@ -239,6 +241,21 @@ fn products_in_eight_bits_beside_halves() {
         assert_eq!(rows.len(), count, "{rows:?}");
         for kernel in ["mma_fp8_e5m2_e4m3", "mma_fp8_conv_e5m2_e4m3"] {
             assert_eq!(emulated.used().keys().any(|name| name.starts_with(kernel)), count > 0, "{kernel}");
+        }
+    }
+}
+
+/// Attention has a line forward and backward for each size, beside the launches that store its scores.
+#[test]
+fn attention_beside_stored_scores() {
+    for (arch, kernel) in [(80, "attention_vjp_128"), (75, "attention_vjp_128_sm75")] {
+        let Some((emulated, device)) = emulated(arch) else { return };
+        let mut bench = small(&device, &["attention"]);
+        attention::measure(&mut bench).expect("runs");
+        assert_eq!(rows(&bench).len(), 4, "{}", bench.table());
+        let used = emulated.used();
+        for name in [kernel, "softmax"] {
+            assert!(used.contains_key(name), "{name} is not among {used:?}");
         }
     }
 }

@@ -174,6 +174,11 @@ phase_fp8() {
     python_with torch
     python3 peers.py "${on_cpu[@]}" fp8
 }
+phase_attention() {
+    with_clocks bin/cuda-bench "${small[@]}" attention || return
+    python_with torch
+    python3 peers.py "${on_cpu[@]}" attention
+}
 phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm softmax cross-entropy update; }
 phase_ncu() {
     ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -1)

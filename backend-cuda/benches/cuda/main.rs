@@ -4,6 +4,7 @@
 //! cargo bench -p gradscale-cuda                    # everything, as a table
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
 //! cargo bench -p gradscale-cuda -- odd             # sizes and strides of real networks that kernels do not like
+//! cargo bench -p gradscale-cuda -- attention       # attention whose scores stay on the chip, beside stored ones
 //! cargo bench -p gradscale-cuda -- networks        # training steps of eight networks; with names, of these alone
 //! cargo bench -p gradscale-cuda -- fp8             # products in eight bits, and a decoder's step with them
 //! cargo bench -p gradscale-cuda -- launches        # each launch of a SegNet step, by events around it
@@ -22,6 +23,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "a benchmark: small sizes")]
 
+mod attention;
 mod blas;
 mod copies;
 mod elements;
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         .and_then(|()| products::conv(&mut bench))
         .and_then(|()| odd::measure(&mut bench))
         .and_then(|()| elements::measure(&mut bench))
+        .and_then(|()| attention::measure(&mut bench))
         .and_then(|()| training::step(&mut bench))
         .and_then(|()| fp8::measure(&mut bench, &|| Cuda::open(0)))
         .and_then(|()| networks::measure_all(&mut bench, &|| Cuda::open(0)))

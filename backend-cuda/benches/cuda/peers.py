@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch's copy, its products in eight bits, cuDNN's convolutions and PyTorch's training step of SegNetBasic, for the table
-of the CUDA bench.
+"""PyTorch's copy, products in eight bits, attention and training step of SegNetBasic, and cuDNN's convolutions, for the table of
+the CUDA bench.
 
 usage: peers.py [--device cpu] [--small] [PART ...]
 
-Parts are copy, fp8, conv, odd, segnet, f32 and compiled; without any, all run in this order. Prints a Markdown table, each
+Parts are copy, fp8, attention, conv, odd, segnet, f32 and compiled; without any, all run in this order. Prints a Markdown table, each
 row as soon as it is known. The training step in mixed precision has four variants: unpooling by max_unpool2d, which has
 kernels only for NCHW, or by a scatter that keeps channels last; each eager (segnet) or by torch.compile (compiled). The
 row without an addition is the fastest so far. odd.csv, in this folder or its parent, has the odd sizes.
@@ -26,7 +26,7 @@ except ImportError:
     sys.exit("PyTorch is not installed")
 
 HERE = pathlib.Path(__file__).resolve().parent
-PARTS = ["copy", "fp8", "conv", "odd", "segnet", "f32", "compiled"]
+PARTS = ["copy", "fp8", "attention", "conv", "odd", "segnet", "f32", "compiled"]
 # Runs of a side, fewer where a run takes long: time on a device is short.
 RUNS, MIN_RUNS, MAX_SECONDS = 21, 3, 1.5
 # Seconds after which a compilation is given up.
@@ -109,6 +109,22 @@ def fp8(machine):
             continue
         for words, taken in zip(["", " and casts"], seconds):
             row(name + words, f"{2 * size**3 / taken / 1e12:.1f} TFLOP/s")
+
+
+def attention(machine):
+    """Measures scaled_dot_product_attention of queries that have been divided, causal, forward and backward. Operations are
+    those of pairs that are not hidden: two products forward, and five backward."""
+    sizes = machine.size([(16, 12, 1024, 64), (16, 6, 1024, 128)], [(1, 2, 40, 64), (1, 1, 40, 128)])
+    for sequences, heads, rows, head in sizes:
+        random = lambda: torch.randn(sequences, heads, rows, head, device=machine.device, dtype=machine.half)
+        operands, dy = [random().requires_grad_() for _ in range(3)], random()
+        forward = lambda: F.scaled_dot_product_attention(*operands, is_causal=True, scale=1.0)
+        y = forward()
+        backward = lambda: torch.autograd.grad(y, operands, dy, retain_graph=True)
+        pairs = sequences * heads * rows * (rows + 1) // 2
+        for way, products, run in [("forward", 2, forward), ("backward", 5, backward)]:
+            speed = 2 * products * head * pairs / machine.median(run) / 1e12
+            row(f"attention {sequences}×{heads}×{rows}×{head} causal {way}, PyTorch SDPA", f"{speed:.1f} TFLOP/s")
 
 
 def passes(machine, name, shape, outputs, kernel, stride, wanted, dtype=None, runs=RUNS, before=5):
@@ -318,7 +334,10 @@ def main():
     cudnn = f", cuDNN {torch.backends.cudnn.version()}" if asked.device == "cuda" else ""
     print(f"\nPyTorch {torch.__version__}{cudnn}, channels last, benchmark mode\n")
     print("| what | PyTorch |\n|---|---|", flush=True)
-    work = {"copy": copy, "fp8": fp8, "conv": conv, "odd": odd, "segnet": segnet, "f32": f32, "compiled": compiled}
+    work = {
+        "copy": copy, "fp8": fp8, "attention": attention, "conv": conv, "odd": odd, "segnet": segnet, "f32": f32,
+        "compiled": compiled,
+    }
     is_whole = True
     for part in asked.parts or PARTS:
         # A part that fails does not stop the next.

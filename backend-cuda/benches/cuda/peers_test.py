@@ -89,11 +89,12 @@ class Rows(unittest.TestCase):
         self.assertEqual(self.status, 1)
 
     def test_every_part_has_its_rows(self):
-        text = self.said("copy", "conv", "odd", "segnet", "f32")
+        text = self.said("copy", "attention", "conv", "odd", "segnet", "f32")
         rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
         expected = [f"conv odd {one['name']} {way}" for one in peers.odd_sizes() for way in one["passes"].split()]
         self.assertEqual(len(expected), 27)
-        for name in [*expected, "copy of 1 GiB, PyTorch", "conv encoder.conv1 Weight", "conv decoder.conv1 Data",
+        for name in [*expected, "copy of 1 GiB, PyTorch", "attention 1×2×40×64 causal forward, PyTorch SDPA",
+                     "attention 1×1×40×128 causal backward, PyTorch SDPA", "conv encoder.conv1 Weight", "conv decoder.conv1 Data",
                      "segnet step, PyTorch AMP, max_unpool2d", "segnet step, PyTorch AMP, unpooling by scatter",
                      "segnet step, PyTorch AMP", "segnet step, PyTorch f32"]:
             self.assertIn(name, rows)
