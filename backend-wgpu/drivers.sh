@@ -41,7 +41,7 @@ tasks=$(scripts/built.sh gradscale-wgpu tasks)
 # Families of cases that test nothing specific to SwiftShader. Its differences (small numbers, subgroups of four, no
 # f16) affect casts, tables, stores, functions, sums and updates; tiles test its products: every tile, each with some of the
 # layouts and passes, and the largest with all of them.
-readonly ALIKE=(binary conv copy gemm norm norm_vjp pool reduce rows unpool cross_entropy cross_entropy_vjp)
+readonly ALIKE=(attention binary conv copy gemm norm norm_vjp pool reduce rows unpool cross_entropy cross_entropy_vjp)
 
 # Runs a part, and prints its time.
 timed() {
@@ -72,7 +72,7 @@ on() {
 # Simulates small bindings and missing subgroups. Larger tensors then need several bindings, of which a driver must
 # support many. One module generates the access of all kernels to tensors, so one family for each kind of access
 # suffices: elements, rows, sums, products, updates. One case draws sizes that are too large for that.
-readonly SEEN_ALIKE=(binary:: conv:: norm_vjp:: pool:: rows:: sum:: table:: unary:: unpool:: cross_entropy:: cross_entropy_vjp::
+readonly SEEN_ALIKE=(attention:: attention_vjp:: binary:: conv:: norm_vjp:: pool:: rows:: sum:: table:: unary:: unpool:: cross_entropy:: cross_entropy_vjp::
     gemm::cubes gemm::tile gemm::types gemm::zero optimize::many)
 small() {
     export VK_DRIVER_FILES=$1 GRADSCALE_BINDING=262144 GRADSCALE_BRIEF=1 GRADSCALE_CASTS=sparse

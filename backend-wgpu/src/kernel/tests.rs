@@ -10,14 +10,18 @@ use gradscale_core::{
     store_format::StoreFormat,
 };
 use naga::{
-    ShaderStage,
+    AddressSpace, ShaderStage,
     back::{hlsl, msl, pipeline_constants::process_overrides, spv},
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
+/// Storage buffers of a kernel that `WebGPU` guarantees.
+const MAX_STORAGE_BUFFERS: usize = 8;
+
 /// Value of all constants, enough to reach each type and function once, but for those of windows and tiles.
 fn checked(kernel: &Kernel, options: TextOptions, (value, tile): (f64, ProductTile)) -> Result<(), String> {
     let text = kernel.text(options);
+    let windows = options.windows;
     let module = naga::front::wgsl::parse_str(&text).map_err(|error| error.emit_to_string(&text))?;
     // Cooperative matrices are taken only where all of this is there.
     let coop = kernel.name.starts_with("coop");
@@ -62,6 +66,10 @@ fn checked(kernel: &Kernel, options: TextOptions, (value, tile): (f64, ProductTi
         "{} needs {shared} bytes of workgroup memory",
         kernel.name
     );
+    let is_storage = |variable: &naga::GlobalVariable| matches!(variable.space, AddressSpace::Storage { .. });
+    let buffers = module.global_variables.iter().filter(|(_, variable)| is_storage(variable)).count();
+    // The number of windows is chosen by what a device allows.
+    assert!(buffers <= MAX_STORAGE_BUFFERS || windows > 1, "{} binds {buffers} storage buffers", kernel.name);
     let size: u32 = module.entry_points.iter().map(|entry| entry.workgroup_size.iter().product::<u32>()).sum();
     assert!(size <= 256, "{} has {size} invocations", kernel.name);
     let pipeline = spv::PipelineOptions { shader_stage: entry.0, entry_point: entry.1.into() };
@@ -84,7 +92,7 @@ fn checked(kernel: &Kernel, options: TextOptions, (value, tile): (f64, ProductTi
 }
 
 fn shared_bytes(module: &naga::Module, variable: &naga::GlobalVariable) -> u32 {
-    let shared = variable.space == naga::AddressSpace::WorkGroup;
+    let shared = variable.space == AddressSpace::WorkGroup;
     if shared { module.types[variable.ty].inner.size(module.to_ctx()) } else { 0 }
 }
 
