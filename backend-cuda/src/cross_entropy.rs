@@ -47,6 +47,8 @@ struct CrossEntropyVjpParams {
 
 /// Threads of a block of the cross-entropy kernels.
 const THREADS: u32 = 256;
+/// Number of classes from which a block computes a row. With fewer, most of its threads would have no four loads of eight.
+const LONG_ROW: u32 = 4096;
 
 /// Returns the addresses of logits, labels and weights of classes (0 without weights).
 fn operands(p: &CrossEntropy, x: CrossEntropyArgs<&Memory>) -> [u64; 3] {
@@ -73,8 +75,14 @@ impl Cuda {
         // A few classes for each thread.
         let fits_one_thread =
             x.logits.dtype() == DType::F16 && classes <= MAX_CLASSES_PER_THREAD && !classes.is_multiple_of(8);
-        let lanes = if fits_one_thread { 1 } else { classes.div_ceil(4).clamp(2, 32).next_power_of_two() };
-        let blocks = self.fill_device(&kernels::CROSS_ENTROPY, rows.div_ceil(THREADS / lanes))?;
+        let (kernel, lanes) = if classes >= LONG_ROW {
+            (&kernels::CROSS_ENTROPY_LONG_ROWS, THREADS)
+        } else if fits_one_thread {
+            (&kernels::CROSS_ENTROPY, 1)
+        } else {
+            (&kernels::CROSS_ENTROPY, classes.div_ceil(4).clamp(2, 32).next_power_of_two())
+        };
+        let blocks = self.fill_device(kernel, rows.div_ceil(THREADS / lanes))?;
         let divisor = if let Divisor::Fixed(value) = p.divisor() { value } else { 0.0 };
         let params = CrossEntropyParams {
             out: out.expect_len(2 + rows as usize).typed_address(DType::F32),
@@ -92,7 +100,7 @@ impl Cuda {
         };
         // SAFETY: all operands have the descriptor's sizes, and the scratch memory has three sums of each block.
         unsafe {
-            self.launch(&kernels::CROSS_ENTROPY, [blocks, 1, 1], &params)?;
+            self.launch(kernel, [blocks, 1, 1], &params)?;
             self.launch(&kernels::CROSS_ENTROPY_FINISH, [1, 1, 1], &params)
         }
     }

@@ -213,6 +213,7 @@ pub static ROI_POOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_poo
 pub static ROI_UNPOOL: Kernel = Kernel { module: &ROI_POOL_MODULE, entry: "roi_unpool" };
 
 const BLOCK_REDUCE: File = file!("block_reduce.cuh");
+const ROW_REDUCE: File = file!("row_reduce.cuh");
 const NORM: File = file!("norm.cuh");
 
 const NORM_MODULE: Module = Module::new("norm", &[STORE, ELEMENTWISE, BLOCK_REDUCE, NORM, file!("norm.cu")]);
@@ -246,7 +247,7 @@ pub static NORM_VJP_ROWS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "no
 /// Kernel that adds partial sums by channel, and stores the gradients of scale and shift.
 pub static NORM_VJP_AFFINE: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_affine" };
 
-const SOFTMAX_MODULE: Module = Module::new("softmax", &[STORE, ELEMENTWISE, file!("softmax.cu")]);
+const SOFTMAX_MODULE: Module = Module::new("softmax", &[STORE, ELEMENTWISE, ROW_REDUCE, file!("softmax.cu")]);
 /// Kernel of the softmax of rows, and of its logarithm.
 pub static SOFTMAX: Kernel = Kernel { module: &SOFTMAX_MODULE, entry: "softmax" };
 /// Kernel of the gradient of a softmax of rows, or of its logarithm, with respect to the scores.
@@ -273,10 +274,12 @@ const CROSS_ENTROPY_MODULE: Module = Module {
     // Three blocks, because loads of labels and row sums have latency in addition to that of logits, and exponentials
     // are slow.
     blocks: 3,
-    ..Module::new("cross_entropy", &[STORE, ELEMENTWISE, BLOCK_REDUCE, file!("cross_entropy.cu")])
+    ..Module::new("cross_entropy", &[STORE, ELEMENTWISE, BLOCK_REDUCE, ROW_REDUCE, file!("cross_entropy.cu")])
 };
 /// Kernel of the cross-entropy: log-sum-exp of each row, and each block's share of the loss.
 pub static CROSS_ENTROPY: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy" };
+/// Kernel of the cross-entropy for many classes, where a block computes a row.
+pub static CROSS_ENTROPY_LONG_ROWS: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_long_rows" };
 /// Kernel that computes the cross-entropy's loss and divisor from the blocks' shares.
 pub static CROSS_ENTROPY_FINISH: Kernel = Kernel { module: &CROSS_ENTROPY_MODULE, entry: "cross_entropy_finish" };
 /// Kernel of the cross-entropy's gradient with respect to the logits.
@@ -380,6 +383,7 @@ static STANDALONE: &[&Kernel] = &[
     &GRU,
     &GRU_VJP,
     &CROSS_ENTROPY,
+    &CROSS_ENTROPY_LONG_ROWS,
     &CROSS_ENTROPY_FINISH,
     &CROSS_ENTROPY_VJP,
     &CROSS_ENTROPY_VJP_TWO_ROWS,

@@ -139,6 +139,67 @@ KERNEL(cross_entropy, CrossEntropyParams) {
     for (u32 i = 0; i < 3; i++) p.sums[3 * block_x() + i] = sums[i];
 }
 
+// Loads of eight logits that a thread has under way in a long row.
+const u32 LOADS_OF_LONG_ROW = 4;
+
+// Loads eight logits from `i` on, a multiple of eight. Those outside of the row, from `first` to `end`, become −∞.
+DEVICE void load_part_of_row(const CrossEntropyParams& p, u32 i, u32 first, u32 end, float (&x)[8]) {
+    if (i >= first && i + 8 <= end) {
+        load_vec8_streaming(p.logits, p.type, i, x);
+        return;
+    }
+#pragma unroll
+    for (u32 j = 0; j < 8; j++) x[j] = i + j >= first && i + j < end ? load(p.logits, p.type, i + j) : bits_as_float(0xFF800000u);
+}
+
+// Returns log Σ exp(x) of the row from `first` on, by all threads of a block. It reads the row once: if a larger logit
+// comes, the sum so far is divided by the exponential of the difference. Rows of odd lengths begin inside of eight logits.
+DEVICE float log_sum_exp_of_block(const CrossEntropyParams& p, u32 first) {
+    const float least = bits_as_float(0xFF800000u);
+    const u32 end = first + p.classes, span = 8 * THREADS;
+    float max_logit = least, sum = 0.0f;
+    for (u32 start = first / 8 * 8 + 8 * thread_index(); start < end; start += LOADS_OF_LONG_ROW * span) {
+        float x[LOADS_OF_LONG_ROW][8];
+        float larger = max_logit;
+#pragma unroll
+        for (u32 k = 0; k < LOADS_OF_LONG_ROW; k++) load_part_of_row(p, start + k * span, first, end, x[k]);
+#pragma unroll
+        for (u32 k = 0; k < LOADS_OF_LONG_ROW; k++) {
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) larger = Larger()(larger, x[k][j]);
+        }
+        // Without a logit above −∞, exponentials are 0, or NaN for NaN.
+        const float base = larger == least ? 0.0f : larger;
+        if (max_logit != least) sum *= expf(max_logit - base);
+#pragma unroll
+        for (u32 k = 0; k < LOADS_OF_LONG_ROW; k++) {
+            float part = 0.0f;
+#pragma unroll
+            for (u32 j = 0; j < 8; j++) part += expf(x[k][j] - base);
+            sum += part;
+        }
+        max_logit = larger;
+    }
+    const float max_of_row = reduce_lanes(max_logit, THREADS, Larger());
+    if (max_logit != least) sum *= expf(max_logit - max_of_row);
+    sum = reduce_lanes(sum, THREADS, Plus());
+    // Of nothing but −∞ the logarithm is NaN, as ∞ − ∞ makes it in a row that has +∞.
+    return max_of_row == least ? bits_as_float(0x7FC00000u) : max_of_row + logf(sum);
+}
+
+// Starts with the last rows, as the kernel for short ones.
+KERNEL(cross_entropy_long_rows, CrossEntropyParams) {
+    double sums[3] = {0, 0, 0};
+    for (u32 i = block_x(); i < p.rows; i += blocks_x()) {
+        const u32 number = p.rows - 1 - i, first = number * p.classes;
+        const float lse = log_sum_exp_of_block(p, first);
+        if (thread_index() == 0) add_row(p, number, lse, [&](u32 c) { return load(p.logits, p.type, first + c); }, sums);
+    }
+    if (thread_index() != 0) return;
+#pragma unroll
+    for (u32 i = 0; i < 3; i++) p.sums[3 * block_x() + i] = sums[i];
+}
+
 // Adds the sums of all blocks and divides. One block.
 KERNEL(cross_entropy_finish, CrossEntropyParams) {
     double sums[3] = {0, 0, 0};
@@ -206,7 +267,8 @@ struct CrossEntropyGradientTwoRows : CrossEntropyGradient {
                         load_label(p.labels, p.label_type, next), p.out[2 + number], p.out[2 + next]};
     }
     DEVICE_MEMBER void compute_results(const Operands& read, const ThreadParams&, float (&v)[8]) const {
-        const u32 split = read.split, next_label_index = read.next_label + split;
+        // Labels that are no class may be as large as u32 is, and a sum with them would wrap.
+        const u32 split = read.split, next_label_index = read.next_label < 8 ? read.next_label + split : 8;
         const float first = factor(read.label), second = factor(read.next_label);
         // One bit for each element that is the label of its row.
         const u32 label_bits = (read.label_index < 8 && read.label_index < split ? 1u << read.label_index : 0) | (next_label_index < 8 ? 1u << next_label_index : 0);

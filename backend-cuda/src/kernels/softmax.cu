@@ -26,30 +26,6 @@ DEVICE void load_columns(const void* x, u32 type, u32 i, float (&v)[8]) { load_v
 DEVICE void store_columns(const Store& s, const Epilogue& e, StatsAccumulator& stats, u32 i, float (&v)[1]) { store_scalar(s, e, stats, i, v[0]); }
 DEVICE void store_columns(const Store& s, const Epilogue& e, StatsAccumulator& stats, u32 i, float (&v)[8]) { store_vec8(s, e, stats, i, v); }
 
-struct Larger {
-    // A NaN is never the maximum, but it is in the sum.
-    DEVICE_MEMBER float operator()(float a, float b) const { return b > a ? b : a; }
-};
-
-struct Plus {
-    DEVICE_MEMBER float operator()(float a, float b) const { return a + b; }
-};
-
-// Combines a value of each lane. All threads of a block call it, and all get the result of their row.
-template <class F>
-DEVICE float reduce_lanes(float x, u32 lanes, const F& combine) {
-    SHARED float warps[THREADS / 32];
-    for (u32 mask = (lanes < 32 ? lanes : 32) / 2; mask != 0; mask /= 2) x = combine(x, shuffle_xor(x, mask));
-    if (lanes <= 32) return x;
-    barrier();
-    if (thread_index() % 32 == 0) warps[thread_index() / 32] = x;
-    barrier();
-    x = warps[0];
-#pragma unroll
-    for (u32 w = 1; w < THREADS / 32; w++) x = combine(x, warps[w]);
-    return x;
-}
-
 struct SoftmaxParams {
     Store y;
     const void* x;

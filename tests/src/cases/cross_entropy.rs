@@ -149,6 +149,9 @@ pub(super) fn check<B: Backend>(rig: &Rig<'_, B>, batch: &Batch) -> Check {
     Ok(vec![compare("cross_entropy", DType::F32, &rig.backend.caps(), &got, &want)?])
 }
 
+/// Number of classes of a long row, which devices may compute by many threads. It is odd, so that rows begin anywhere.
+const LONG_ROW: usize = 12301;
+
 /// Weights of classes, multiples of 2^-10.
 pub(super) fn weights(classes: usize) -> Vec<f32> {
     Random(61).many(classes, |random| (random.below(2048) + 100) as f32 / 1024.0)
@@ -156,7 +159,7 @@ pub(super) fn weights(classes: usize) -> Vec<f32> {
 
 /// Shapes × types × weights × ignored labels.
 pub(super) fn batches(divisor: Divisor) -> Vec<Batch> {
-    let shapes = [[1, 1], [1, 7], [5, 11], [33, 256], [1000, 12], [3, 5000], [0, 4], [5000, 2]];
+    let shapes = [[1, 1], [1, 7], [5, 11], [33, 256], [1000, 12], [3, 5000], [4, LONG_ROW], [0, 4], [5000, 2]];
     let mut batches = Vec::new();
     for ([rows, classes], dtype) in shapes.into_iter().flat_map(|shape| [(shape, DType::F32), (shape, DType::F16)]) {
         let plain = Batch::new(rows, classes, dtype, divisor, 60);
@@ -236,10 +239,12 @@ fn large<B: Backend>(b: &B) -> Check {
         [(DType::F16, halves), (DType::F32, halves), (DType::F32, halves.map(|v| v * 1e30)), (DType::F32, [-1e4; 7])]
     {
         let mut random = Random(65);
-        let logits = random.many(50 * 9, |random| values[random.below(7) as usize]);
-        for divisor in [Divisor::Rows, Divisor::Fixed(50.0)] {
-            let batch = Batch { logits: logits.clone(), ..Batch::new(50, 9, dtype, divisor, 66) };
-            merge(&mut measured, &check(&rig, &batch)?);
+        for [rows, classes] in [[50, 9], [2, LONG_ROW]] {
+            let logits = random.many(rows * classes, |random| values[random.below(7) as usize]);
+            for divisor in [Divisor::Rows, Divisor::Fixed(50.0)] {
+                let batch = Batch { logits: logits.clone(), ..Batch::new(rows, classes, dtype, divisor, 66) };
+                merge(&mut measured, &check(&rig, &batch)?);
+            }
         }
     }
     Ok(measured)
@@ -248,23 +253,32 @@ fn large<B: Backend>(b: &B) -> Check {
 /// A logit of −∞ excludes its class; the rest is as without it.
 fn excluded<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
-    let mut batch = Batch::new(40, 8, DType::F16, Divisor::Rows, 67);
-    for r in 0..40 {
-        let class = (batch.labels[r] as usize + 1 + r % 7) % 8;
-        batch.logits[r * 8 + class] = f32::NEG_INFINITY;
+    let mut measured = vec![];
+    for [rows, classes] in [[40, 8], [3, LONG_ROW]] {
+        let mut batch = Batch::new(rows, classes, DType::F16, Divisor::Rows, 67);
+        for r in 0..rows {
+            let class = (batch.labels[r] as usize + 1 + r % 7) % classes;
+            batch.logits[r * classes + class] = f32::NEG_INFINITY;
+        }
+        // Most of the first row has nothing else, so that threads of a long row begin with this alone.
+        batch.logits[..classes / 4 * 3].fill(f32::NEG_INFINITY);
+        batch.labels[0] = classes as u32 - 1;
+        merge(&mut measured, &check(&rig, &batch)?);
     }
-    check(&rig, &batch)
+    Ok(measured)
 }
 
 /// An ∞ or NaN in any column of a row that counts reaches the loss.
 fn not_finite<B: Backend>(b: &B) -> Check {
     let rig = Rig::new(b)?;
-    for (bad, class) in [f32::NAN, f32::INFINITY].into_iter().flat_map(|bad| [0, 3, 8].map(|class| (bad, class))) {
-        let mut batch = Batch::new(20, 9, DType::F16, Divisor::Rows, 68);
-        batch.logits[7 * 9 + class] = bad;
-        let got = run(&rig, &batch)?;
-        if got[0].is_finite() {
-            return Err(Fail::new(format!("a logit of {bad} in class {class} gives a loss of {}", got[0])));
+    for (rows, classes, places) in [(20, 9, [0, 3, 8]), (8, LONG_ROW, [0, 2050, LONG_ROW - 1])] {
+        for (bad, class) in [f32::NAN, f32::INFINITY].into_iter().flat_map(|bad| places.map(|class| (bad, class))) {
+            let mut batch = Batch::new(rows, classes, DType::F16, Divisor::Rows, 68);
+            batch.logits[7 * classes + class] = bad;
+            let got = run(&rig, &batch)?;
+            if got[0].is_finite() {
+                return Err(Fail::new(format!("a logit of {bad} in class {class} gives a loss of {}", got[0])));
+            }
         }
     }
     Ok(vec![])
