@@ -82,6 +82,21 @@ METHOD_HEADS = {"fp32": "f32", "gs": "gs, FP16", f"gs:{MIXED}": "gs, mixed", f"a
          f"block:{MIXED},scale=up": "blocks of 32, scale up, mixed"}
 
 
+def differences(known):
+    """Items of a list: for each method, the networks whose loss is shown to differ from that of f32."""
+    summaries = {study.network: study.summary() for study in known}
+    tests = sum(cell.endswith((": differs", ": no test", ": equal")) for cells in summaries.values() for cell in cells)
+    lines = []
+    for at, method in enumerate(METHODS[1:]):
+        differs = [network for network, cells in summaries.items() if cells[at].endswith(": differs")]
+        stopped = [network for network, cells in summaries.items() if cells[at].endswith("stopped")]
+        parts = [f"{len(differs)} of {len(known)}" + (f" ({', '.join(differs)})" if differs else "")]
+        parts += [f"given up: {', '.join(stopped)}"] if stopped else []
+        lines.append(f"- {METHOD_HEADS[method]}: {'; '.join(parts)}")
+    chance = f"With intervals of 95 %, about {tests / 20:.0f} of these {tests} differences would be shown if there were none."
+    return "\n".join(lines) + f"\n\n{chance}"
+
+
 def render():
     """docs/eight-bits.md, all of it."""
     known = [study for study in STUDIES if study.shown_rows()]
@@ -99,6 +114,10 @@ The table has the difference of the training loss to f32, as a mean over the sec
 
 {table(EightBits.summary)}
 
+Networks whose loss is shown to differ from that of f32:
+
+{differences(known)}
+
 Errors of the gradients of parameters after the last step, in percent: the median and the largest of the network's. They are relative to gradients in f32 of the same weights and batch, with a forward pass that stores halves. So they contain the roundings of activations and weights of 8 bits.
 
 {table(EightBits.errors)}
@@ -106,9 +125,9 @@ Errors of the gradients of parameters after the last step, in percent: the media
 Memory of activations and gradients between them, in MB, as the program allocates it. Blocks are simulated in f32.
 
 {table(EightBits.memory, METHODS)}
-
-{f"Planned and not run yet: {', '.join(missing)}." if missing else ""}
 """
+    if missing:
+        text += f"\nPlanned and not run yet: {', '.join(missing)}.\n"
     family = None
     for study in known:
         if study.family != family:
