@@ -40,6 +40,8 @@ pub(crate) struct Memory<B: Backend> {
     ahead: Vec<Option<B::Buffer>>,
     /// Buffers with scalars that the host writes before an update.
     numbers: Vec<Option<B::Buffer>>,
+    /// Buffers of launches that a fused one replaces, while they run.
+    unfused: Vec<Option<B::Buffer>>,
 }
 
 impl<B: Backend> Memory<B> {
@@ -52,6 +54,7 @@ impl<B: Backend> Memory<B> {
             held: Vec::new(),
             ahead: Vec::new(),
             numbers: Vec::new(),
+            unfused: Vec::new(),
         }
     }
 
@@ -59,6 +62,7 @@ impl<B: Backend> Memory<B> {
         match buf {
             BufferId::Persistent(i) => nth(&mut self.fixed, i),
             BufferId::HostScalar(i) => nth(&mut self.numbers, i),
+            BufferId::Unfused(i) => nth(&mut self.unfused, i),
             BufferId::Arena(i) => &mut self.arena[i],
             BufferId::PrefetchedInput(_) => unreachable!("launches only read what was sent ahead"),
         }
@@ -92,6 +96,7 @@ impl<B: Backend> Memory<B> {
             BufferId::Arena(i) => self.arena.get(i)?.as_ref(),
             BufferId::PrefetchedInput(i) => self.ahead.get(i)?.as_ref(),
             BufferId::HostScalar(i) => self.numbers.get(i)?.as_ref(),
+            BufferId::Unfused(i) => self.unfused.get(i)?.as_ref(),
         }
     }
 
@@ -177,6 +182,11 @@ impl<B: Backend> Memory<B> {
         for place in std::mem::take(&mut self.scratch) {
             (self.arena[place], self.kinds[place]) = (None, FREED);
         }
+    }
+
+    /// Frees the buffers of launches that a fused one replaces.
+    pub fn free_unfused(&mut self) {
+        self.unfused.clear();
     }
 
     /// Returns the memory by purpose. `constants` are bytes among the fixed buffers. The device reports the workspace.

@@ -15,7 +15,7 @@ pub use memory::MemoryReport;
 pub(crate) use record::LaunchFailure;
 pub use times::LaunchTime;
 
-use crate::graph::{BufferId, Fixed, Operation};
+use crate::graph::{BufferId, Fixed, Launch, Operation, Value};
 use gradscale_core::backend::{Backend, Control, DType};
 use memory::Memory;
 use programs::ProgramCache;
@@ -57,6 +57,11 @@ impl<B: Backend> Executor<B> {
 
     pub const fn device(&self) -> &B {
         &self.device
+    }
+
+    /// Returns the constants of programs, which a compilation adds to, and the device.
+    pub const fn constants_and_device(&mut self) -> (&mut Constants, &B) {
+        (&mut self.constants, &self.device)
     }
 
     /// Selects the GEMM engine by its name. Recordings of another engine are dropped.
@@ -139,6 +144,27 @@ impl<B: Backend> Executor<B> {
 
     pub fn free_scratch(&mut self) {
         self.memory.free_scratch();
+    }
+
+    /// Allocates the buffers that launches store to in the place of a fused one, until [`Executor::free_unfused`].
+    pub fn allocate_unfused(&mut self, launches: &[Launch]) -> Result<(), B::Error> {
+        let mut stored = Vec::new();
+        for launch in launches {
+            launch.with_stores(|y| {
+                stored.push(y.y);
+                y
+            });
+        }
+        for Value { buf, dtype, len } in stored {
+            if let BufferId::Unfused(_) = buf {
+                self.memory.put(buf, self.device.alloc(dtype, len)?);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn free_unfused(&mut self) {
+        self.memory.free_unfused();
     }
 
     pub fn has(&self, buf: BufferId) -> bool {

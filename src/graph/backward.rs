@@ -63,7 +63,7 @@ impl Compiler<'_, '_> {
             if half { self.site_store(y, first.slot, to, node.shape) } else { StoreSpec::rescaled(y, first.slot, to) };
         let of_operator = node.operator().map_or(ScaleRule::FromSum, Operator::rule_of_sum);
         let rule = if half { of_operator } else { ScaleRule::None };
-        self.launches.push(Launch { rule, operation: Operation::Sum { len: y.elements(), terms, y: target } });
+        self.launches.push(Launch::new(Operation::Sum { len: y.elements(), terms, y: target }, rule));
         Ok(Some(Gradient { value: y, slot: to }))
     }
 

@@ -15,11 +15,11 @@ use crate::{
 use gradscale_core::{
     amp::{AmpPolicy, Precision},
     backend::{DType, Slot},
+    ops::Attention,
 };
 use std::{collections::HashMap, sync::Arc};
 
 /// Settings and state that all programs of a training share.
-#[derive(Debug)]
 pub(crate) struct CompileOptions<'a> {
     pub policy: &'a AmpPolicy,
     pub layers: &'a Layers,
@@ -37,6 +37,8 @@ pub(crate) struct CompileOptions<'a> {
     /// Momentum of running statistics, if each call of a layer updates them separately.
     pub each_call: Option<f32>,
     pub distributed: DistributedPlan,
+    /// Returns true if the device has an attention in one launch each way ([`gradscale_core::backend::Backend::fuses_attention`]).
+    pub fuses_attention: &'a dyn Fn(&Attention) -> bool,
     /// Preassigned buffers of the first inputs; `None` for buffers of the program.
     pub preassigned_inputs: &'a [Option<BufferId>],
 }
@@ -149,10 +151,12 @@ pub(crate) fn compile(
         output = loss;
     }
     compiler.origins.resize(compiler.launches.len(), (trace.output, false));
+    let read: Vec<BufferId> = aux_outputs.iter().map(|aux| aux.value.buf).chain([output.buf]).collect();
+    compiler.fuse_attention(&read);
     compiler.round_stores()?;
     compiler.declare_operand_formats();
     compiler.store_blocks(&inputs, aux_outputs.iter_mut().map(|aux| &mut aux.value).chain([&mut output]));
-    compiler.shrink_waiting_values(aux_outputs.iter().map(|aux| aux.value.buf).chain([output.buf]));
+    compiler.shrink_waiting_values(read.into_iter());
     let Compiler { launches, origins, buffers, contributes, statistics, halves, order, traced, .. } = compiler;
     let Compiler { scales_forward, .. } = compiler;
     let Compiler { values, constants, stats_syncs, shared, .. } = compiler;

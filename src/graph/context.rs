@@ -243,7 +243,7 @@ impl Context<'_, '_, '_> {
 
     /// Emits a launch for whose first store a rule decides the exponent.
     pub fn emit_with_scale_rule(&mut self, rule: ScaleRule, operation: Operation) {
-        self.compiler.launches.push(Launch { rule, operation });
+        self.compiler.launches.push(Launch::new(operation, rule));
     }
 
     /// Returns `true` if batch norm synchronises its statistics across ranks (`SyncBatchNorm`).
@@ -481,7 +481,7 @@ impl Context<'_, '_, '_> {
         let (single, half) = (self.new_buffer(DType::F32, len), self.new_buffer(DType::F16, len));
         let to = self.compiler.slot(&name, SlotKind::Site)?;
         let operation = cast_value(single, self.compiler.site_store(half, dy.slot, to, self.input(i)));
-        self.compiler.deferred_casts.push(Launch { rule: ScaleRule::FromValues, operation });
+        self.compiler.deferred_casts.push(Launch::new(operation, ScaleRule::FromValues));
         let unscaled = self.compiler.parameter(p, Gradient { value: half, slot: to });
         self.compiler.deferred_casts.push(cast(half.buf, unscaled).into());
         Ok(StoreSpec::passthrough(single, dy.slot))

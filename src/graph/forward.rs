@@ -236,7 +236,7 @@ impl Compiler<'_, '_> {
     /// inside the step.
     pub(super) fn forward_launch(&self, operation: Operation, target: StoreSpec) -> Launch {
         let decides = self.scales_forward && target.to != Slot::ONE && target.detail != Detail::None;
-        Launch { rule: if decides { ScaleRule::FromValues } else { ScaleRule::None }, operation }
+        Launch::new(operation, if decides { ScaleRule::FromValues } else { ScaleRule::None })
     }
 
     /// Returns the slot of the exponent of an activation; [`Slot::ONE`] if it has none.

@@ -22,6 +22,8 @@ pub(crate) enum BufferId {
     PrefetchedInput(usize),
     /// Scalar buffer that the host writes before an update.
     HostScalar(usize),
+    /// Buffer of launches that a fused one replaces, which exists while these run ([`Launch::unfused`]).
+    Unfused(usize),
 }
 
 /// Reference to a tensor: buffer, type and length. The buffer may be longer.
@@ -147,11 +149,14 @@ pub(crate) enum ScaleRule {
 pub(crate) struct Launch {
     pub operation: Operation,
     pub rule: ScaleRule,
+    /// Launches that run in its place in a step in which one of their sites decides; empty for launches whose first store is
+    /// their only site.
+    pub unfused: Vec<Launch>,
 }
 
 impl From<Operation> for Launch {
     fn from(operation: Operation) -> Self {
-        Self { operation, rule: ScaleRule::None }
+        Self::new(operation, ScaleRule::None)
     }
 }
 
@@ -180,6 +185,11 @@ pub(crate) fn unary(op: Unary, x: BufferId, y: StoreSpec) -> Operation {
 }
 
 impl Launch {
+    /// Creates the launch of an operation for whose first store a rule decides the exponent.
+    pub const fn new(operation: Operation, rule: ScaleRule) -> Self {
+        Self { operation, rule, unfused: Vec::new() }
+    }
+
     /// Returns all buffers that the operation reads or writes.
     pub fn buffers(&self) -> Vec<BufferId> {
         let all = RefCell::new(Vec::new());
@@ -200,8 +210,13 @@ impl Launch {
 
     /// Replaces the id of each buffer of the operation.
     pub fn rename(&mut self, name: impl Fn(BufferId) -> BufferId) {
+        self.rename_with(&name);
+    }
+
+    fn rename_with(&mut self, name: &dyn Fn(BufferId) -> BufferId) {
+        self.unfused.iter_mut().for_each(|launch| launch.rename_with(name));
         self.operation =
-            self.operation.clone().map(&mut RewriteBuffers { buffer: &name, store: |y: StoreSpec| y.renamed(&name) });
+            self.operation.clone().map(&mut RewriteBuffers { buffer: name, store: |y: StoreSpec| y.renamed(name) });
         if let ScaleRule::FromGemmOperands { dy, w, .. } = &mut self.rule {
             for value in [&mut dy.value, w] {
                 value.buf = name(value.buf);
@@ -222,7 +237,7 @@ impl Launch {
     /// Returns the launch with another destination as its first store.
     pub fn stored_at(&self, first: StoreSpec) -> Self {
         let mut place = Some(first);
-        Self { operation: self.with_stores(|y| place.take().unwrap_or(y)), rule: self.rule }
+        Self::new(self.with_stores(|y| place.take().unwrap_or(y)), self.rule)
     }
 
     /// Returns true if a store of the launch has another format than FP16.

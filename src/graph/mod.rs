@@ -9,6 +9,7 @@ mod compile;
 mod context;
 mod forward;
 mod free_places;
+mod fuse_attention;
 mod launch;
 mod memory;
 mod operand_formats;

@@ -129,7 +129,9 @@ impl Program {
     pub fn rename(&mut self, place: impl Fn(usize) -> usize) {
         let name = |buf: BufferId| match buf {
             BufferId::Arena(i) => BufferId::Arena(place(i)),
-            BufferId::Persistent(_) | BufferId::PrefetchedInput(_) | BufferId::HostScalar(_) => buf,
+            BufferId::Persistent(_) | BufferId::PrefetchedInput(_) | BufferId::HostScalar(_) | BufferId::Unfused(_) => {
+                buf
+            }
         };
         self.launches.iter_mut().for_each(|launch| launch.rename(name));
         self.stats_syncs.iter_mut().flat_map(StatsSync::buffers).for_each(|buf| *buf = name(*buf));

@@ -47,7 +47,7 @@ impl Compiler<'_, '_> {
             Some(_) | None => {}
         }
         let rule = if decides { ScaleRule::None } else { launch.rule };
-        self.launches.push(Launch { rule, operation });
+        self.launches.push(Launch::new(operation, rule));
         self.launches.append(&mut rounds);
         Ok(())
     }

@@ -39,11 +39,11 @@ pub use report::SiteReport;
 pub use saved::SavedSite;
 pub use warning::LossScaleWarning;
 
-use crate::{ForwardScaling, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind};
+use crate::{ForwardScaling, GradientScaling, Scaling, SharedLayers, StoreFormats, TraceError, error::TraceErrorKind};
 use gradscale_core::{
     backend::Slot,
     loss_scale::{Fixed, LossScale},
-    site::{Calls, Site, SiteConfig, SitePass},
+    site::{Calls, Site, SiteConfig, SitePass, When},
     solve::{Choice, ConfigError, NoDecision},
     stats::{Detail, Stats},
 };
@@ -288,6 +288,13 @@ impl Sites {
     #[must_use]
     pub fn at_once(&self, slot: Slot) -> bool {
         self.site(slot).is_some_and(|site| site.request().at_once)
+    }
+
+    /// Returns true if the method's sites decide inside every step: by current scaling, or with an interval of 1.
+    pub(crate) fn decides_inside_every_step(&self) -> bool {
+        let Scaling::Gradient(GradientScaling { site, .. }) = &self.scaling else { return false };
+        let is_current = site.amax.is_some_and(|amax| amax.history() == 0);
+        is_current || site.when == When::AtOnce && site.interval == 1
     }
 
     /// Applies a decision made inside the step. Without a decision, a site without an exponent stores at the incoming

@@ -57,6 +57,8 @@ pub struct Counting<B> {
     /// Number of operators launched, whether or not they were recorded.
     launched: AtomicU64,
     watch: Option<Watch>,
+    /// True if the device hides that it has attention in one launch.
+    unfused: bool,
 }
 
 /// Called before each operator with its number, from 0.
@@ -83,7 +85,7 @@ const REPEATS: usize = 9;
 impl<B> Counting<B> {
     /// Creates a counting decorator around `inner`.
     pub fn new(inner: B) -> Self {
-        Self { inner, counters: Default::default(), launched: AtomicU64::new(0), watch: None }
+        Self { inner, counters: Default::default(), launched: AtomicU64::new(0), watch: None, unfused: false }
     }
 
     /// Calls `watch` with the index of each operator, from 0, before the operator runs. A test can delay it in that
@@ -91,6 +93,12 @@ impl<B> Counting<B> {
     #[must_use]
     pub fn watched(self, watch: impl Fn(u64) + Send + Sync + 'static) -> Self {
         Self { watch: Some(Watch(Box::new(watch))), ..self }
+    }
+
+    /// Hides attention in one launch from the engine.
+    #[must_use]
+    pub fn without_fused_attention(self) -> Self {
+        Self { unfused: true, ..self }
     }
 
     /// The backend inside.
@@ -173,7 +181,7 @@ impl<B: Backend> Backend for Counting<B> {
         self.inner.replay(step)
     }
     fn fuses_attention(&self, p: &Attention) -> bool {
-        self.inner.fuses_attention(p)
+        !self.unfused && self.inner.fuses_attention(p)
     }
     fn time(&self, times: &mut [Duration], work: impl FnMut(usize) -> DeviceResult<Self>) -> Result<bool, B::Error> {
         self.inner.time(times, work)

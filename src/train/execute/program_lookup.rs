@@ -23,6 +23,7 @@ impl<B: Backend> Trainer<B> {
         if let Some(index) = self.exec.lookup(trace, purpose, &prefix, distributed, scales_forward) {
             return Ok(index);
         }
+        let (constants, device) = self.exec.constants_and_device();
         let mut shared = CompileOptions {
             policy: &self.settings.policy,
             layers: &self.settings.layers,
@@ -30,11 +31,12 @@ impl<B: Backend> Trainer<B> {
             single_gradients: stores == Some(Stores::Single),
             parameters: &self.parameters.infos,
             sites: &mut self.sites,
-            constants: &mut self.exec.constants,
+            constants,
             prefix: &prefix,
             retain_buffers: self.settings.retain_buffers,
             each_call: self.settings.each_call.then_some(self.settings.momentum),
             distributed,
+            fuses_attention: &|p| device.fuses_attention(p),
             preassigned_inputs: &[],
         };
         let program = compile(trace, purpose, &mut shared);

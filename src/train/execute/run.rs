@@ -3,7 +3,7 @@
 use crate::{
     Error, Inputs,
     exec::LaunchFailure,
-    graph::SyncReason,
+    graph::{Launch, SyncReason},
     train::{Trainer, distributed::MicroBatch, state::check_values},
 };
 use gradscale_core::backend::{Backend, Slot};
@@ -134,13 +134,10 @@ impl<B: Backend> Trainer<B> {
         let launches = self.exec.launches(program);
         let mut ran = Ok(());
         for (at, launch) in range.clone().zip(&launches[range]) {
-            let site = launch.site();
-            // If a site is stored to several times in a step, its first call decides.
-            let new = site.filter(|target| !stored.contains(&target.to));
-            stored.extend(site.map(|target| target.to));
-            ran = match new {
-                Some(target) => self.run_site(launch, target).await,
-                None => self.exec.run(&launch.operation),
+            ran = if self.decides_inside(launch) {
+                self.run_unfused(&launch.unfused, stored).await
+            } else {
+                self.run_launch(launch, stored).await
             }
             .map_err(|error| (Some(at), error));
             if ran.is_err() {
@@ -148,6 +145,38 @@ impl<B: Backend> Trainer<B> {
             }
         }
         self.exec.ran_one_by_one(program, segment, launches, ran.is_ok());
+        ran
+    }
+    /// Runs a launch, whose site decides or observes its operands if this is its first store of the step.
+    async fn run_launch(&mut self, launch: &Launch, stored: &mut Vec<Slot>) -> Result<(), B::Error> {
+        let site = launch.site();
+        // If a site is stored to several times in a step, its first call decides.
+        let new = site.filter(|target| !stored.contains(&target.to));
+        stored.extend(site.map(|target| target.to));
+        match new {
+            Some(target) => self.run_site(launch, target).await,
+            None => self.exec.run(&launch.operation),
+        }
+    }
+
+    /// Returns true if a fused launch has a site that decides in the step, or whose operands are observed: these need values
+    /// that the launch does not store.
+    fn decides_inside(&self, launch: &Launch) -> bool {
+        let mut sites = launch.unfused.iter().filter_map(Launch::site);
+        sites.any(|target| self.observed.is_some() || self.sites.at_once(target.to))
+    }
+
+    /// Runs the launches that a fused one replaces.
+    async fn run_unfused(&mut self, launches: &[Launch], stored: &mut Vec<Slot>) -> Result<(), B::Error> {
+        self.exec.allocate_unfused(launches)?;
+        let mut ran = Ok(());
+        for launch in launches {
+            ran = self.run_launch(launch, stored).await;
+            if ran.is_err() {
+                break;
+            }
+        }
+        self.exec.free_unfused();
         ran
     }
 }

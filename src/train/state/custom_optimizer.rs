@@ -117,6 +117,7 @@ impl<B: Backend> Trainer<B> {
             retain_buffers: false,
             each_call: None,
             distributed: DistributedPlan::default(),
+            fuses_attention: &|_| false,
             preassigned_inputs,
         };
         let mut program = compile(trace, Purpose::Update, &mut shared)?;

@@ -6,6 +6,7 @@ use gradscale::{
         backend::{
             Backend, Caps, Control, DType, Data, DataMut, DeviceResult, Error as _, ErrorKind, Launch, OnDevice,
         },
+        ops::Attention,
         stats::Stats,
     },
     nn::{Linear, Module},
@@ -184,6 +185,9 @@ impl Backend for Short {
         &self, table: &Self::Table, rows: Range<u16>, out: &mut [Stats], scalars: &[&Self::Buffer], values: &mut [f32],
     ) -> impl Future<Output = DeviceResult<Self>> {
         self.0.collect(table, rows, out, scalars, values)
+    }
+    fn fuses_attention(&self, p: &Attention) -> bool {
+        self.0.fuses_attention(p)
     }
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {
         self.0.launch(launch.inside())

@@ -10,6 +10,7 @@ mod eight_bits;
 mod f64;
 mod f64_more;
 mod forward;
+mod fused_attention;
 mod golden;
 mod gradients;
 mod graph;
