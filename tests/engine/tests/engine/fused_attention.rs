@@ -215,3 +215,58 @@ fn gradients_are_those_of_f32() {
         assert!(fused < 4e-3 && fused < 2.0 * stored + 1e-4, "{keys:?}: {fused:e}, with stored scores {stored:e}");
     }
 }
+
+/// Attention in operators, whose scores or weights may have further uses.
+type Operators = for<'t> fn(Var<'t>, &[Linear; 3]) -> Var<'t>;
+
+/// Operators in other orders are fused, too, but not if something else reads scores or weights.
+#[test]
+fn other_uses_of_scores_and_weights() {
+    let networks: [(&str, bool, Operators); 6] = [
+        ("the values last", true, |x, [q, k, v]| {
+            let weights = q.forward(x).matmul_transposed(k.forward(x)).causal_softmax();
+            weights.matmul(v.forward(x))
+        }),
+        ("keys as values", true, |x, [q, k, _]| {
+            let keys = k.forward(x);
+            q.forward(x).matmul_transposed(keys).softmax().matmul(keys)
+        }),
+        ("weights as an output", false, |x, [q, k, v]| {
+            q.forward(x).matmul_transposed(k.forward(x)).softmax().output("weights").matmul(v.forward(x))
+        }),
+        ("weights for two products", false, |x, [q, k, v]| {
+            let weights = q.forward(x).matmul_transposed(k.forward(x)).softmax();
+            weights.matmul(v.forward(x)) + weights.matmul(k.forward(x))
+        }),
+        ("scores for a loss", false, |x, [q, k, v]| {
+            let scores = q.forward(x).matmul_transposed(k.forward(x));
+            scores.softmax().matmul(v.forward(x)) + scores.square().mean()
+        }),
+        ("values without a gradient", false, |x, [q, k, _]| {
+            q.forward(x).matmul_transposed(k.forward(x)).softmax().matmul(x)
+        }),
+    ];
+    let (x, ..) = data();
+    for (name, is_fused, network) in networks {
+        let runs = devices().map(|device| {
+            let mut parameters = Parameters::seeded(7);
+            let parts = ["q", "k", "v"].map(|part| Linear::new(&mut parameters.at(part), 16, 16));
+            let method = method("gs", Level::O2);
+            let mut trainer = Trainer::new(device, parameters, Sgd::new(0.1), method).expect("a trainer");
+            let mut losses = Vec::new();
+            for _ in 0..4 {
+                trainer.time_launches(true).expect("a clock");
+                let batch = [Input::f32(SHAPE, &x)];
+                let gradients = trainer.backward(batch, |[x]| network(x, &parts).square().mean()).expect("gradients");
+                losses.push(trainer.step(gradients).expect("a step").loss);
+            }
+            let is_fused = trainer.launch_times().iter().any(|time| time.name == "attention_vjp");
+            (losses, is_fused)
+        });
+        let [(fused, found), (stored, _)] = runs;
+        assert_eq!(found, is_fused, "{name}");
+        for (fused, stored) in fused.iter().zip(&stored) {
+            assert!((fused - stored).abs() <= 2e-3 * stored.abs(), "{name}: loss {fused}, not {stored}");
+        }
+    }
+}
