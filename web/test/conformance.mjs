@@ -9,7 +9,10 @@ import { WEBGPU, Browser, serve } from "./chromium.mjs";
 const [, , folder, wanted] = process.argv;
 const brief = wanted === "--brief" || wanted === "--few";
 /** Operators whose first case takes seconds without a GPU: `--brief` leaves them out. */
-const SLOW = ["pool", "unpool", "roi_pool", "norm", "norm_vjp", "cross_entropy", "cross_entropy_vjp", "record", "sum", "gemm"];
+const SLOW = [
+  "pool", "unpool", "roi_pool", "norm", "norm_vjp", "cross_entropy", "cross_entropy_vjp", "record", "sum", "gemm", "attention",
+  "attention_vjp",
+];
 const isChosen = (name, all) => {
   if (!wanted || wanted === "--few") return true;
   if (wanted !== "--brief") return name.includes(wanted);
