@@ -1,7 +1,7 @@
 //! Attention in one launch each way: the same sites, fewer launches, less memory, and gradients as with stored scores.
 
 use gradscale::{
-    AttentionMask, Cpu, Input, Method, Observation, Parameters, Trainer, Var, gradient_errors,
+    AttentionMask, Cpu, Input, Method, Observation, Parameters, Trainer, Var, forward_sites, gradient_errors,
     gradscale_core::{
         amp::{AmpPolicy, Level},
         backend::Backend,
@@ -60,6 +60,8 @@ struct Run {
     losses: Vec<f32>,
     /// Names of all sites in their order, and log2 of their largest magnitudes.
     sites: Vec<(String, f64)>,
+    /// Names of the stores of the forward pass that have counted values.
+    forward: Vec<String>,
     /// Names of the operators of the first and of the last step.
     operators: [BTreeSet<&'static str>; 2],
     /// Launches of the last step.
@@ -109,6 +111,7 @@ fn train(device: Counting<Cpu>, method: &Method, keys: Keys, observes: bool) -> 
     Run {
         losses,
         sites: trainer.sites().map(|site| (site.name.to_owned(), site.log2_amax.unwrap_or(f64::NAN))).collect(),
+        forward: forward_sites(&trainer).map(|site| site.name.to_owned()).collect(),
         operators: operators.try_into().expect("two steps"),
         launches,
         activations: trainer.memory().activations,
@@ -157,6 +160,9 @@ fn sites_do_not_depend_on_the_device() {
             let decides_inside = text.starts_with("gs");
             assert_eq!(decides.contains("softmax_vjp"), decides_inside, "{case}: {decides:?}");
             assert!(decides.contains("attention"), "{case}: {decides:?}");
+            let stores = |run: &Run, store: &str| run.forward.iter().any(|name| name.ends_with(store));
+            assert!(stores(&stored, ".scores/forward") && !stores(&fused, ".scores/forward"), "{case}");
+            assert!(stores(&fused, ".mix/forward"), "{case}: {:?}", fused.forward);
             // Of each attention, at most one cast besides: three launches forward and five backward become two.
             assert!(fused.launches + 2 * 6 <= stored.launches, "{case}: {} of {}", fused.launches, stored.launches);
             assert!(fused.activations < stored.activations, "{case}: {} of {}", fused.activations, stored.activations);
