@@ -44,6 +44,9 @@ struct Half {
 
 /// Seen: at most 4e-6, and at no site another scale.
 const ALIKE: Half = Half { off: 1e-4, sites: 0.05 };
+/// Attention whose weights are not stored: tensor cores multiply weights that are rounded to halves, and the CPU does not
+/// round them. Results are halves, some of which are rounded to the other side. Measured: 6.2e-4, at 3 of 34 sites.
+const UNSTORED_WEIGHTS: Half = Half { off: 2e-3, sites: 0.15 };
 /// The deepest levels have few pixels of one picture. Their batch norm divides by differences of halves, which are
 /// rounding errors, and the smallest values, which determine scales, are residues of sums. Measured: 3e-2, at 24 of 41
 /// sites.
@@ -56,7 +59,7 @@ pub fn tasks_beside_the_cpu<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
     compare("Deep Speech 2", &ALIKE, &open, speech::<B>, speech::<Cpu>);
     compare("seq2seq", &ALIKE, &open, translation::<B>, translation::<Cpu>);
     compare("bigLSTM", &ALIKE, &open, biglstm::<B>, biglstm::<Cpu>);
-    compare("a decoder", &ALIKE, &open, decoder::<B>, decoder::<Cpu>);
+    compare("a decoder", &UNSTORED_WEIGHTS, &open, decoder::<B>, decoder::<Cpu>);
     compare("DCGAN", &ALIKE, &open, gan::<B>, gan::<Cpu>);
     compare("GoogLeNet", &ALIKE, &open, googlenet::<B>, googlenet::<Cpu>);
 }
