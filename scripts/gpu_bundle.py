@@ -2,7 +2,8 @@
 """Builds everything that a run on a machine with a GPU needs, as one folder and one archive. That machine needs only a
 driver.
 
-usage: scripts/gpu_bundle.py FOLDER [--phases PHASE ...] [--arch 90 ...] [--data DIRECTORY] [--packages DIRECTORY] [--quick]
+usage: scripts/gpu_bundle.py FOLDER [--phases PHASE ...] [--arch 90 ...] [--data DIRECTORY] [--packages DIRECTORY]
+           [--burn DIRECTORY] [--quick]
 
 The folder gets the stripped tests, benchmarks and programs that the phases need (scripts/gpu_bundle/phases.tsv), kernels
 compiled ahead of time, the wheel of the Python package, and the data on which phases train. FOLDER.tar.gz is the archive
@@ -15,6 +16,9 @@ it is built in the profile `measured`, which takes longer; with --quick it is no
 The machine may have PyTorch but not TRL, and no network. --packages takes wheels of what it lacks, for its version of Python:
 `pip download --no-deps --only-binary :all: --python-version 3.12 --dest DIRECTORY trl peft transformers accelerate …`. Those that
 the machine has are used before them.
+
+The phase `burn` measures burn's products and a training step on the adapter that wgpu's phases use. --burn names a directory
+outside this repository in which cargo fetches and builds its program, once with kernels as WGSL and once as SPIR-V.
 """
 import argparse
 import json
@@ -45,6 +49,8 @@ PROGRAMS = {
     "wgpu-bench": ("gradscale-wgpu", "wgpu", "bench"),
     "gradscale": ("gradscale-cli", "gradscale", "bin"),
 }
+# Programs of the template scripts/rust_peers/burn-gpu, with the features that choose their kernels.
+BURN = {"burn-wgsl": [], "burn-spirv": ["--features", "vulkan"]}
 # Files of phases that Python runs, besides run.sh. The table marks them with `python:` before their names.
 SCRIPTS = {
     "python:peers": ["backend-cuda/benches/cuda/peers.py", "backend-cuda/benches/odd.csv"],
@@ -119,7 +125,7 @@ def build_programs(names, is_quick):
 
 
 def add_programs(folder, built):
-    (folder / "bin").mkdir(parents=True)
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
     for name, path in built.items():
         shutil.copy(path, folder / "bin" / name)
         subprocess.run(["strip", folder / "bin" / name], check=True)
@@ -152,6 +158,21 @@ def add_wheel(folder):
         shutil.copy(ROOT / source, folder / target)
 
 
+def add_burn(folder, directory):
+    """Builds burn's programs in a directory, where a later bundle finds what was built."""
+    directory = directory.resolve()
+    if directory.is_relative_to(ROOT):
+        sys.exit(f"{directory} is in this repository: cargo would take burn's program for a part of it")
+    source = directory / "burn-gpu"
+    shutil.copytree(ROOT / "scripts/rust_peers/burn-gpu", source, dirs_exist_ok=True)
+    found = {}
+    for name, features in BURN.items():
+        command = ["cargo", "build", "--release", "--quiet", "--target-dir", directory / "target", *features]
+        subprocess.run(command, cwd=source, check=True)
+        found[name] = shutil.copy(directory / "target/release/peer-burn-gpu", directory / name)
+    add_programs(folder, found)
+
+
 def add_packages(folder, directory):
     """Unpacks wheels for the phase torch-trl, beside which the machine's own packages come first."""
     wheels = sorted(directory.glob("*.whl"))
@@ -179,6 +200,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="no build in the profile measured")
     parser.add_argument("--arch", nargs="+", default=["90"], help="compute capabilities to compile kernels for")
     parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("GRADSCALE_DATA"))
+    parser.add_argument("--burn", type=pathlib.Path, help="directory in which burn's program is built, for the phase burn")
     parser.add_argument("--packages", type=pathlib.Path, help="wheels of TRL and of what it needs, for the phase torch-trl")
     options = parser.parse_args()
     folder, table = options.folder, phases.load()
@@ -189,9 +211,13 @@ def main():
     chosen = [phase for phase in table.values() if phase.name in (options.phases or table)]
     needs = {need for phase in chosen for need in phase.programs}
     add_programs(folder, build_programs([name for name in PROGRAMS if name in needs], options.quick))
+    if options.burn:
+        add_burn(folder, options.burn)
+    elif "burn" in needs:
+        print("without burn: --burn names no directory in which its program is built", file=sys.stderr)
     if any(name.startswith("cuda") for name in needs):
         add_cubins(folder, options.arch)
-    if any(name.startswith("wgpu") for name in needs) or "gradscale" in needs:
+    if any(name.startswith("wgpu") for name in needs) or needs & {"burn", "gradscale"}:
         add_vulkan(folder)
     if "wheel" in needs:
         add_wheel(folder)

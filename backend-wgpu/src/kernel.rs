@@ -131,6 +131,7 @@ kernels! {
     CONVERSIONS = "conversions" [HALF] ();
     COMPARE = "compare" [] ();
     STREAM = "stream" [] ();
+    MULTIPLY_ADDS = "multiply_adds" [] ();
     MOMENTS = "moments" [HALF] ();
     UNARY = "unary" [HALF, SCALE, LOGARITHM, STORE, ELEMENTWISE, MATH, FUNCTION] ("x") Y;
     ROUND_BLOCKS = "round_blocks" [HALF, SCALE, LOGARITHM, STORE] ("x") WORD_Y;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes docs/gpu.md from the record in docs/gpu, or the table of targets in backend-cuda/README.md.
+"""Writes docs/gpu.md from the record in docs/gpu, or the tables of targets in the READMEs of backend-cuda and backend-wgpu.
 
 usage: scripts/gpu_bundle/page.py [--targets]
 """
 import argparse
 import csv
+import dataclasses
 import fnmatch
 import itertools
 import pathlib
@@ -15,8 +16,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import phases  # noqa: E402
 
 PAGE = phases.ROOT / "docs/gpu.md"
-TARGETS = phases.ROOT / "backend-cuda/benches/targets.csv"
-README = phases.ROOT / "backend-cuda/README.md"
+# Each backend has targets, and a README that shows them.
+BACKENDS = [phases.ROOT / "backend-cuda", phases.ROOT / "backend-wgpu"]
 MARKS = ["<!-- targets: written by scripts/gpu_bundle/page.py --targets -->", "<!-- end of targets -->"]
 NUMBER = re.compile(r"\s*([0-9.]+)")
 # Between the cells of a row, in one field of figures.csv.
@@ -33,6 +34,34 @@ PEERS = [
 ]
 
 
+@dataclasses.dataclass(frozen=True)
+class WgpuRatio:
+    """Ratio between a line of wgpu's bench and one of another phase. `by` is the beginning of the kernel that computed
+    it, `table` a part of the title of the other phase's table. Groups of the pattern `line` fill the names."""
+
+    phase: str
+    line: str
+    by: str
+    peer_phase: str
+    table: str
+    peer: str
+    name: str
+
+
+BY_MATRICES = "cooperative"
+CUDA_STEP = "segnet step: scaling on / off"
+WGPU_RATIOS = [
+    WgpuRatio("wgpu-bench", r"gemm (\d+)³ f16: with counts / without", BY_MATRICES, "bench-products", "by mma.sync",
+              "gemm {0}³: statistics on / off", "wgpu gemm {0}³ by matrices / CUDA's mma.sync"),
+    WgpuRatio("wgpu-bench", r"conv 7×7 (\w+)", BY_MATRICES, "bench-products", "by mma.sync",
+              "conv encoder.conv2 {0}: statistics on / off", "wgpu conv 7×7 {0} by matrices / CUDA's mma.sync"),
+    WgpuRatio("wgpu-bench", r"segnet step by wgpu, .*", BY_MATRICES, "bench-segnet", "", CUDA_STEP, "wgpu segnet step by matrices / CUDA"),
+    WgpuRatio("wgpu-bench-simt", r"segnet step by wgpu, .*", "simt", "bench-segnet", "", CUDA_STEP, "wgpu segnet step by tiles / CUDA"),
+    WgpuRatio("wgpu-bench", r"(gemm \d+³ f16)", "", "burn", "", "{0}", "wgpu {0} / burn"),
+    WgpuRatio("wgpu-bench", r"(plain step, .*)", "", "burn", "", "{0}", "wgpu plain step / burn"),
+]
+
+
 def rows_of(records, name):
     path = records / f"{name}.csv"
     if not path.exists():
@@ -46,9 +75,12 @@ def origin(row):
     return f"{row['commit']}, {row['card'].removeprefix('NVIDIA ')}"
 
 
-def targets():
-    with TARGETS.open(newline="") as file:
-        return list(csv.DictReader(file))
+def targets(backends=BACKENDS):
+    found = []
+    for backend in backends:
+        with (backend / "benches/targets.csv").open(newline="") as file:
+            found += csv.DictReader(file)
+    return found
 
 
 def target_text(target):
@@ -70,6 +102,12 @@ def judge(target, ratio):
 def number(text):
     found = NUMBER.match(text)
     return float(found[1]) if found else None
+
+
+def operations(text):
+    """A figure as a number, GFLOP/s and TFLOP/s in one unit."""
+    found = number(text)
+    return found if found is None or "GFLOP/s" not in text else found / 1000
 
 
 def markdown(columns, rows):
@@ -108,9 +146,34 @@ def judged_rows(figures):
     return found
 
 
+def wgpu_rows(figures):
+    """Lines of wgpu's bench with a ratio, and ratios to other phases on the same card, each with the row from which it
+    comes. Of several lines of a peer the fastest counts."""
+    found = []
+    for row in figures:
+        values = cells(row)
+        name, here = values.get("what", ""), values.get("here", "")
+        # What both phases of the bench measure is that of the kernels without matrices, with which the share is compared.
+        if row["phase"] == ("wgpu-bench-simt" if "multiply-adds" in name else "wgpu-bench") and values.get("ratio"):
+            found.append((f"wgpu {name}", here, values.get("beside it", ""), float(values["ratio"]), row))
+        for pair in WGPU_RATIOS:
+            groups = re.fullmatch(pair.line, name)
+            # The kernel follows the time of a step.
+            kernel = values.get("by", "").split("; ")[-1]
+            if row["phase"] != pair.phase or not groups or not kernel.startswith(pair.by):
+                continue
+            peers = [next((value for column, value in cells(other).items() if column != "what"), "") for other in figures
+                     if other["phase"] == pair.peer_phase and pair.table in other["table"] and other["card"] == row["card"]
+                     and cells(other).get("what") == pair.peer.format(*groups.groups())]
+            there = max(peers, key=lambda text: operations(text) or 0, default="")
+            if operations(here) is not None and operations(there):
+                found.append((pair.name.format(*groups.groups()), here, there, operations(here) / operations(there), row))
+    return found
+
+
 def target_section(figures):
     lines, table, met = ["", "## Beside the targets", ""], [], set()
-    for name, here, beside, ratio, row in judged_rows(figures):
+    for name, here, beside, ratio, row in judged_rows(figures) + wgpu_rows(figures):
         if target := find_target(name):
             met.add(target["line"])
             table.append([name, here, beside, f"{ratio:.3f}", target_text(target), judge(target, ratio), origin(row)])
@@ -177,15 +240,17 @@ def render(records, table):
 
 
 def write_targets():
-    text = README.read_text()
-    (before, rest), end = text.split(MARKS[0]), MARKS[1]
-    rows = [[one["line"], one["beside"], target_text(one)] for one in targets()]
-    README.write_text(before + MARKS[0] + "\n" + "\n".join(markdown(["what", "beside", "target"], rows)) + "\n" + end + rest.split(end)[1])
+    for backend in BACKENDS:
+        readme = backend / "README.md"
+        (before, rest), end = readme.read_text().split(MARKS[0]), MARKS[1]
+        rows = [[one["line"], one["beside"], target_text(one)] for one in targets([backend])]
+        table = "\n".join(markdown(["what", "beside", "target"], rows))
+        readme.write_text(f"{before}{MARKS[0]}\n{table}\n{end}{rest.split(end)[1]}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--targets", action="store_true", help="the table of targets instead of the page")
+    parser.add_argument("--targets", action="store_true", help="the tables of targets instead of the page")
     if parser.parse_args().targets:
         return write_targets()
     PAGE.write_text(render(phases.ROOT / "docs/gpu", phases.load()))

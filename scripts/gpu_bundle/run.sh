@@ -148,9 +148,17 @@ phase_wgpu_tiles() {
     ((rehearsing)) && required=0
     GRADSCALE_REQUIRE_COOP=$required bin/wgpu-tiles --nocapture
 }
-phase_wgpu_bench() { with_clocks bin/wgpu-bench --bench gemm cast conv attention segnet; }
+phase_wgpu_bench() { with_clocks bin/wgpu-bench --bench gemm cast conv norm update attention plain segnet; }
 phase_wgpu_bench_simt() { GRADSCALE_WGPU_PRODUCTS=simt bin/wgpu-bench --bench gemm conv attention segnet; }
 phase_wgpu_launches() { bin/wgpu-bench --bench launches; }
+phase_burn() {
+    local program status=0
+    [[ -x bin/burn-wgsl ]] || { echo "not here: burn's program, which gpu_bundle.py builds with --burn" && return; }
+    for program in burn-wgsl burn-spirv; do
+        with_clocks bin/$program "${small[@]}" || status=$?
+    done
+    return "$status"
+}
 phase_bench_odd() { bin/cuda-bench "${small[@]}" copy odd; }
 phase_networks() { with_clocks bin/cuda-bench "${small[@]}" networks; }
 phase_networks_torch() {

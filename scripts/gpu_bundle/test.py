@@ -50,6 +50,16 @@ PEERS = """PyTorch 2.11
 | conv encoder.conv2 Weight | 400.0 TFLOP/s |
 | segnet step, PyTorch AMP | 900.0 images/s |
 """
+WGPU = """
+| what | here | beside it | ratio | by |
+|---|---|---|---|---|
+| gemm 2048³ f16 | 64000.0 GFLOP/s |  |  | cooperative 16x16x16 subgroup 32 |
+| gemm 2048³ f16 / f32 multiply-adds | 25000.0 GFLOP/s | 50000.0 GFLOP/s | 0.500 | simt |
+| gemm 2048³ f16: with counts / without | 60000.0 GFLOP/s | 64000.0 GFLOP/s | 0.938 | cooperative 16x16x16 subgroup 32 |
+| conv 7×7 Weight | 20000.0 GFLOP/s |  |  | simt |
+| cast, counts / copy by a kernel | 900.00 GB/s | 1000.00 GB/s | 0.900 |  |
+| segnet step by wgpu, 12×360×480, 64 channels | 247.50 images/s |  |  | 48.5 ms; cooperative 16x16x16 subgroup 32 |
+"""
 SMI = "NVIDIA H100 80GB HBM3, 580.159.04, 700.00 W, 1980 MHz, 81559 MiB"
 NCU = """"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"
 "0","7","pool(PoolParams)","GPU Speed Of Light Throughput","Duration","us","12.5"
@@ -64,7 +74,7 @@ class Table(unittest.TestCase):
         self.assertEqual(commands, {name.replace("-", "_") for name in TABLE})
 
     def test_paths_exist_and_needs_are_known(self):
-        known = set(gpu_bundle.PROGRAMS) | set(gpu_bundle.SCRIPTS) | {"wheel"}
+        known = set(gpu_bundle.PROGRAMS) | set(gpu_bundle.SCRIPTS) | {"wheel", "burn"}
         for phase in TABLE.values():
             self.assertEqual([file for file in phase.files if not (phases.ROOT / file).exists()], [], phase.name)
             self.assertEqual(set(phase.programs) - known, set(), phase.name)
@@ -310,6 +320,35 @@ done""")
             (self.out / f"{name}.txt").write_text(PEERS.replace("900.0", speed))
             (self.out / "phases.txt").open("a").write(f"{name} 0 9\n")
         self.assertIn("PyTorch AMP | 990.0 images/s | 900.0 images/s | 1.100", self.page())
+
+    def test_figures_of_wgpu_beside_cuda_and_burn(self):
+        self.on_a_card()
+        self.program("wgpu-bench", f"cat <<'END'\n{WGPU}END")
+        self.program("cuda-bench", f"cat <<'END'\n{BENCH}{BENCH_TABLE}END")
+        for name, kernels, speed in (("burn-wgsl", "WGSL", "20000.0"), ("burn-spirv", "SPIR-V", "40000.0")):
+            self.program(name, f"echo '| what | burn, {kernels} |'; echo '|---|---|'; echo '| gemm 2048³ f16 | {speed} GFLOP/s |'; echo; echo done")
+        self.run_bundle("environment", "bench-products", "bench-segnet", "wgpu-bench", "wgpu-bench-simt", "burn")
+        section = self.page().split("## Beside the targets")[1].split("\n## ")[0]
+        for row in [
+            # 60 TFLOP/s beside CUDA's 100, and beside the faster of burn's programs.
+            "| wgpu gemm 2048³ by matrices / CUDA's mma.sync | 60000.0 GFLOP/s | 100.0 TFLOP/s | 0.600 | ≥ 0.60, goal 1.00 | holds |",
+            "| wgpu gemm 2048³ f16 / burn | 64000.0 GFLOP/s | 40000.0 GFLOP/s | 1.600 | ≥ 1.00, goal 1.20 | goal |",
+            "| wgpu segnet step by matrices / CUDA | 247.50 images/s | 990.0 images/s | 0.250 | ≥ 0.33, goal 0.43 | MISSED |",
+            "| wgpu cast, counts / copy by a kernel | 900.00 GB/s | 1000.00 GB/s | 0.900 | ≥ 0.85, goal 0.95 | holds |",
+        ]:
+            self.assertIn(row, section)
+        # The share of a product by tiles is that of the phase without matrices, where this bench printed it too.
+        self.assertEqual(section.count("| wgpu gemm 2048³ f16 / f32 multiply-adds |"), 1)
+        # A product by tiles is not compared with kernels for matrices, nor a step by matrices called one by tiles.
+        self.assertNotIn("wgpu conv", section.split("Not measured")[0])
+        self.assertNotIn("step by tiles", section.split("Not measured")[0])
+
+    def test_without_burn_its_phase_says_so(self):
+        self.on_a_card()
+        self.run_bundle("environment", "burn")
+        self.assertEqual(self.statuses()["burn"], 0)
+        self.assertIn("| burn |", self.page())
+        self.assertIn("not here: burn's program", self.page())
 
     def test_a_short_run_replaces_only_the_rows_that_it_measured(self):
         self.on_a_card()

@@ -64,3 +64,32 @@ fn memory_beyond_the_largest_buffer_is_refused_with_its_size() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.to_string().contains(&(4 * len).to_string()), "{error}");
 }
+
+#[test]
+fn multiply_adds_are_computed_and_counted() {
+    let Some(device) = device() else { return };
+    let mut y = device.alloc(DType::F32, 512).expect("memory");
+    let operations = device.multiply_adds_by_kernel(3, &mut y).expect("a launch");
+    assert_eq!(operations, 2 * 32 * 3 * 512);
+    let mut values = [0.0; 512];
+    pollster::block_on(device.read_memory(&y, DataMut::F32(&mut values))).expect("a read");
+    // Chains start at 0 to 7, four at each, and x becomes x/8 + 7/8.
+    assert_eq!(values, [4.0 * (28.0 + 8.0 * 7.0) / 8.0; 512]);
+}
+
+/// A batch that is sent ahead is copied while the step before it computes: the call returns before that work has ended,
+/// and the results of that work are those of the old content.
+#[test]
+fn a_batch_sent_ahead_waits_for_no_work() {
+    let Some(device) = device() else { return };
+    let mut y = device.alloc(DType::F32, 4096).expect("memory");
+    let mut batch = device.alloc(DType::F32, 4096).expect("memory");
+    // Some tenths of a second of work on a driver of the CPU.
+    device.multiply_adds_by_kernel(20_000, &mut y).expect("a launch");
+    device.prefetch(Data::F32(&[2.0; 4096]), &mut batch).expect("a copy");
+    let status = device.device().poll(wgpu::PollType::Poll).expect("a device");
+    assert!(!status.is_queue_empty(), "the copy has waited for the work before it");
+    let mut values = [0.0; 4096];
+    pollster::block_on(device.read_memory(&batch, DataMut::F32(&mut values))).expect("a read");
+    assert_eq!(values, [2.0; 4096]);
+}

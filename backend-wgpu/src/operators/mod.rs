@@ -14,6 +14,7 @@ mod gru;
 mod loader;
 mod lstm;
 mod multi_tensor;
+mod multiply_adds;
 mod norm;
 mod optimize;
 mod pack;

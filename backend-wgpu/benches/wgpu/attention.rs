@@ -1,6 +1,6 @@
 //! Attention by kernels that do not store scores and weights, beside the products and the softmax that do.
 
-use super::{Bench, row};
+use crate::{Bench, row};
 use gradscale_core::{
     backend::{AttentionArgs, Backend, Cast, DType, Launch, Slot, Store},
     ops::{Attention, AttentionShape, Gemm, Softmax, SoftmaxColumns},
