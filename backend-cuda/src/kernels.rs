@@ -415,5 +415,5 @@ pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
     let fp8 = [&MMA_FP8, &MMA_FP8_CONV].into_iter().flat_map(|kernels| kernels.as_flattened().as_flattened());
     let products = simt.chain(halves).chain(fp8).chain(wgmma_kernels()).chain(wgmma_fp8_kernels());
-    STANDALONE.iter().copied().chain(AttentionKernels::all()).chain(products)
+    STANDALONE.iter().copied().chain(AttentionKernels::list_all()).chain(products)
 }

@@ -88,18 +88,18 @@ impl Epilogues {
         Self { dp: of_cast(dp), ds: of_cast(ds), dq, dk, dv, of_delta }
     }
 
-    fn all(&self) -> [&Epilogue; 5] {
+    fn in_order(&self) -> [&Epilogue; 5] {
         [&self.dp, &self.ds, &self.dq, &self.dk, &self.dv]
     }
 
     fn new_rows(&self) -> Rows {
-        self.all().map(Epilogue::new_accumulator)
+        self.in_order().map(Epilogue::new_accumulator)
     }
 }
 
 /// Reports the statistics of all tasks, in order, to the rows of their slots.
 fn report(epilogues: &Epilogues, slots: [(&Table, Slot); 5], rows: &[Rows]) {
-    for (i, (epilogue, (table, slot))) in epilogues.all().into_iter().zip(slots).enumerate() {
+    for (i, (epilogue, (table, slot))) in epilogues.in_order().into_iter().zip(slots).enumerate() {
         report_stats(epilogue, rows.iter().map(|rows| &rows[i]), |row| table.merge(slot, row));
     }
 }

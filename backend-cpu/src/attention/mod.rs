@@ -63,8 +63,8 @@ impl Tiling {
 /// Returns the number of elements from one row of a block of scores to the next. Long rows are not a power of two apart,
 /// because they would share sets of L1.
 const fn row_stride(columns: usize) -> usize {
-    const LONG: usize = 512;
-    if columns < LONG { columns } else { columns.next_multiple_of(crate::arch::LANES) + crate::arch::LANES }
+    const LONG_ROW: usize = 512;
+    if columns < LONG_ROW { columns } else { columns.next_multiple_of(crate::arch::LANES) + crate::arch::LANES }
 }
 
 /// Returns the number of columns that each of the queries reads.

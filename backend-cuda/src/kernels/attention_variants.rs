@@ -97,7 +97,7 @@ impl AttentionKernels {
     }
 
     /// Returns all kernels of attention.
-    pub(super) fn all() -> impl Iterator<Item = &'static Kernel> {
+    pub(super) fn list_all() -> impl Iterator<Item = &'static Kernel> {
         let all = HALVES.as_flattened().iter().chain([&ANY]);
         all.flat_map(|kernels| [&kernels.forward, &kernels.vjp_queries, &kernels.vjp_keys])
     }

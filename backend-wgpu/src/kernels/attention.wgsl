@@ -192,7 +192,7 @@ fn scale_outputs(lane: u32) {
         outputs[0][2] * scale.z,
         outputs[0][3] * scale.w,
     );
-    if WIDE != 0u {
+    if WIDE_RESULTS != 0u {
         outputs[1] = mat4x4<f32>(
             outputs[1][0] * scale.x,
             outputs[1][1] * scale.y,

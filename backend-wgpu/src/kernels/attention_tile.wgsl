@@ -34,10 +34,10 @@ struct TileShape {
 /// 1 if every row of every operand begins at a multiple of four elements.
 override ALIGNED: u32;
 /// 1 if rows of results have more than 64 elements.
-override WIDE: u32;
+override WIDE_RESULTS: u32;
 
 /// 4-wide vectors of a row of the tile of results' operand, which is in `group_sums`.
-override OUTPUT_VEC4S: u32 = 16u + 16u * WIDE;
+override OUTPUT_VEC4S: u32 = 16u + 16u * WIDE_RESULTS;
 
 // The tile of the rows' operand is in `group_sums`, which a store needs at its end only.
 var<workgroup> column_tile: array<vec4<f32>, 128>;
@@ -146,7 +146,7 @@ fn add_outputs(lane: u32, row: u32, column: u32) {
                     factor(first / 4u + quarter, own_row + 3u),
                 );
                 add_block(0u, factors, at);
-                if WIDE != 0u {
+                if WIDE_RESULTS != 0u {
                     add_block(1u, factors, at + 16u);
                 }
             }
@@ -172,7 +172,7 @@ fn add_block(block: u32, factors: mat4x4<f32>, at: u32) {
 /// the place of the first.
 fn store_outputs(e: Epilogue, lane: u32, matrix: u32, row: u32) {
     let own_row = row + 4u * (lane / 16u);
-    for (var j = 0u; j < 4u + 4u * WIDE; j += 1u) {
+    for (var j = 0u; j < 4u + 4u * WIDE_RESULTS; j += 1u) {
         let r = own_row + j % 4u;
         let c = 4u * (lane % 16u) + 64u * (j / 4u);
         if r < p.shape.rows && c < p.shape.results {

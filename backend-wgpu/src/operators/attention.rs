@@ -66,7 +66,7 @@ impl Tiles {
         let is_aligned = self.depth.is_multiple_of(4) && self.width.is_multiple_of(4);
         KernelLaunch::new(kernel)
             .constant("ALIGNED", is_aligned.into())
-            .constant("WIDE", (self.results > NARROW_RESULTS).into())
+            .constant("WIDE_RESULTS", (self.results > NARROW_RESULTS).into())
     }
 }
 

@@ -312,19 +312,24 @@ struct AttentionBudget {
 }
 
 const ATTENTION_BUDGETS: [AttentionBudget; 8] = [
-    AttentionBudget { name: "attention", kernel: &ATTENTION, constants: &[("WIDE", 0)], max_instructions_per_fma: 3.0 },
+    AttentionBudget {
+        name: "attention",
+        kernel: &ATTENTION,
+        constants: &[("WIDE_RESULTS", 0)],
+        max_instructions_per_fma: 3.0,
+    },
     AttentionBudget {
         name: "attention, 128 wide",
         kernel: &ATTENTION,
-        constants: &[("WIDE", 1)],
+        constants: &[("WIDE_RESULTS", 1)],
         max_instructions_per_fma: 3.0,
     },
-    attention_vjp("attention dq", &[("WIDE", 0), ("ROWS_ARE_QUERIES", 1), ("OF_VALUES", 0)]),
-    attention_vjp("attention dq, 128 wide", &[("WIDE", 1), ("ROWS_ARE_QUERIES", 1), ("OF_VALUES", 0)]),
-    attention_vjp("attention dk", &[("WIDE", 0), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 0)]),
-    attention_vjp("attention dk, 128 wide", &[("WIDE", 1), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 0)]),
-    attention_vjp("attention dv", &[("WIDE", 0), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 1)]),
-    attention_vjp("attention dv, 128 wide", &[("WIDE", 1), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 1)]),
+    attention_vjp("attention dq", &[("WIDE_RESULTS", 0), ("ROWS_ARE_QUERIES", 1), ("OF_VALUES", 0)]),
+    attention_vjp("attention dq, 128 wide", &[("WIDE_RESULTS", 1), ("ROWS_ARE_QUERIES", 1), ("OF_VALUES", 0)]),
+    attention_vjp("attention dk", &[("WIDE_RESULTS", 0), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 0)]),
+    attention_vjp("attention dk, 128 wide", &[("WIDE_RESULTS", 1), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 0)]),
+    attention_vjp("attention dv", &[("WIDE_RESULTS", 0), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 1)]),
+    attention_vjp("attention dv, 128 wide", &[("WIDE_RESULTS", 1), ("ROWS_ARE_QUERIES", 0), ("OF_VALUES", 1)]),
 ];
 
 const fn attention_vjp(name: &'static str, constants: &'static [(&'static str, u32)]) -> AttentionBudget {
