@@ -49,7 +49,7 @@ PROGRAMS = {
     "wgpu-bench": ("gradscale-wgpu", "wgpu", "bench"),
     "gradscale": ("gradscale-cli", "gradscale", "bin"),
 }
-# Programs of the template scripts/rust_peers/burn-gpu, with the features that choose their kernels.
+# Programs of the template scripts/gpu_bundle/burn, with the features that choose their kernels.
 BURN = {"burn-wgsl": [], "burn-spirv": ["--features", "vulkan"]}
 # Files of phases that Python runs, besides run.sh. The table marks them with `python:` before their names.
 SCRIPTS = {
@@ -164,7 +164,7 @@ def add_burn(folder, directory):
     if directory.is_relative_to(ROOT):
         sys.exit(f"{directory} is in this repository: cargo would take burn's program for a part of it")
     source = directory / "burn-gpu"
-    shutil.copytree(ROOT / "scripts/rust_peers/burn-gpu", source, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "scripts/gpu_bundle/burn", source, dirs_exist_ok=True)
     found = {}
     for name, features in BURN.items():
         command = ["cargo", "build", "--release", "--quiet", "--target-dir", directory / "target", *features]

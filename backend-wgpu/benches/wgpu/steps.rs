@@ -17,7 +17,7 @@ const COLOURS: usize = 3;
 const CLASSES: usize = 11;
 
 /// Convolutions of 7 × 7 with batch norm and ReLU, and one of 1 × 1 to the classes of each pixel: `PlainNet` of
-/// `scripts/rust_peers/burn-gpu`.
+/// `scripts/gpu_bundle/burn`.
 struct PlainNet {
     levels: Vec<(Conv2d, BatchNorm)>,
     head: Conv2d,
