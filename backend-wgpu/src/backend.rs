@@ -104,7 +104,7 @@ impl Backend for Wgpu {
     }
 
     fn fuses_attention(&self, p: &Attention) -> bool {
-        self.has_memory_for_attention(p)
+        self.prefers_fused_attention(p)
     }
 
     fn launch(&self, launch: Launch<OnDevice<'_, Self>>) -> DeviceResult<Self> {

@@ -126,10 +126,8 @@ impl Products {
 
 /// Returns the product that a launch without bias computes.
 const fn product(launch: &Launch) -> Option<Product> {
-    match launch.operation {
-        Operation::Gemm { p, a, b, bias: None, y } => Some(Product { p, a, b, y }),
-        _ => None,
-    }
+    let Operation::Gemm { p, a, b, bias: None, y } = launch.operation else { return None };
+    Some(Product { p, a, b, y })
 }
 
 /// Returns the sizes of an attention from its two products and its softmax, if these fit together.

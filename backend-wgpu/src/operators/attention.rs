@@ -20,6 +20,12 @@ const NARROW_RESULTS: u32 = 64;
 const ROWS_PER_WORKGROUP: u32 = 32;
 /// Bytes of a row's numbers, which are four f32.
 const ROW_NUMBERS_BYTES: u64 = 16;
+/// Bytes of an attention's scores, as halves, from which they are not stored. A step multiplies ten times without them and six
+/// times with them, by kernels with 2.5 to 3.4 instructions for each multiply-add instead of 1.2, but does not move them. By
+/// counting it takes between as long and 2.5 times as long on cards, so it is for scores that need much memory. No card has
+/// measured it.
+const MIN_BYTES_OF_FUSED_SCORES: u64 = 128 << 20;
+const HALF_BYTES: u64 = 2;
 /// Sums of workgroups that have the size of a binding's alignment.
 const ALIGNED_SUMS: u32 = 16;
 
@@ -71,9 +77,11 @@ impl Tiles {
 }
 
 impl Wgpu {
-    /// Returns true if the scratch memory for an attention's gradient fits one binding.
-    pub(crate) fn has_memory_for_attention(&self, p: &Attention) -> bool {
-        self.attention_scratch(p).0 <= self.largest_binding()
+    /// Returns true if an attention is better computed without storing its scores: they would take much memory, and the
+    /// scratch memory for its gradient fits one binding.
+    pub(crate) fn prefers_fused_attention(&self, p: &Attention) -> bool {
+        let scores = u64::from(p.rows()) * u64::from(p.shape().keys) * HALF_BYTES;
+        scores >= MIN_BYTES_OF_FUSED_SCORES && self.attention_scratch(p).0 <= self.largest_binding()
     }
 
     /// Returns the bytes of the scratch memory for an attention's gradient, and the distance between the sums of its casts,
