@@ -56,7 +56,7 @@ DEVICE void for_steps(u32 first, u32 end, const Copy& copy, const Multiply& mult
         multiply(step);
     }
 #if HAS_CP_ASYNC
-    // Of the block's own rows, if there are no steps.
+    // Waits for the block's own rows, if there are no steps.
     cp_async_commit();
     cp_async_wait<0>();
 #endif

@@ -183,7 +183,7 @@ DEVICE float log_sum_exp_of_block(const CrossEntropyParams& p, u32 first) {
     const float max_of_row = reduce_lanes(max_logit, THREADS, Larger());
     if (max_logit != least) sum *= expf(max_logit - max_of_row);
     sum = reduce_lanes(sum, THREADS, Plus());
-    // Of nothing but −∞ the logarithm is NaN, as ∞ − ∞ makes it in a row that has +∞.
+    // The logarithm of nothing but −∞ is NaN, as ∞ − ∞ makes it in a row that has +∞.
     return max_of_row == least ? bits_as_float(0x7FC00000u) : max_of_row + logf(sum);
 }
 

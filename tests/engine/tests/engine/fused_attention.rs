@@ -142,7 +142,7 @@ fn sites_do_not_depend_on_the_device() {
             let names = |run: &Run| run.sites.iter().map(|site| site.0.clone()).collect::<Vec<_>>();
             assert_eq!(names(&fused), names(&stored), "{case}");
             for (fused, stored) in fused.sites.iter().zip(&stored.sites) {
-                // Of the gradients of weights, stored ones have hidden columns too.
+                // Stored gradients of weights have hidden columns, too.
                 let less = if fused.0.ends_with(".mix/dgrad") && keys != Keys::All { 2.0 } else { 0.01 };
                 let difference = stored.1 - fused.1;
                 assert!(-0.01 < difference && difference < less, "{case}: {fused:?}, with stored scores {stored:?}");
@@ -163,7 +163,7 @@ fn sites_do_not_depend_on_the_device() {
             let stores = |run: &Run, store: &str| run.forward.iter().any(|name| name.ends_with(store));
             assert!(stores(&stored, ".scores/forward") && !stores(&fused, ".scores/forward"), "{case}");
             assert!(stores(&fused, ".mix/forward"), "{case}: {:?}", fused.forward);
-            // Of each attention, at most one cast besides: three launches forward and five backward become two.
+            // Three launches forward and five backward of an attention become two; it has at most one cast besides.
             assert!(fused.launches + 2 * 6 <= stored.launches, "{case}: {} of {}", fused.launches, stored.launches);
             assert!(fused.activations < stored.activations, "{case}: {} of {}", fused.activations, stored.activations);
             assert!(stored.operators.iter().all(|operators| !operators.contains("attention")), "{case}");
