@@ -46,6 +46,8 @@ pub struct Module {
     pub blocks: u32,
     /// Bytes of dynamic shared memory of the module's kernels.
     pub shared: u32,
+    /// The same on sm_75, if it differs there.
+    pub shared_sm75: Option<u32>,
     /// Minimum and maximum compute capability for which the module is compiled.
     pub arch: [u32; 2],
 }
@@ -64,7 +66,13 @@ pub const PTX: File = file!("ptx.cuh");
 
 impl Module {
     const fn new(name: &'static str, files: &'static [File]) -> Self {
-        Self { name, files, defines: &[], threads: 256, blocks: 2, shared: 0, arch: [75, u32::MAX] }
+        Self { name, files, defines: &[], threads: 256, blocks: 2, shared: 0, shared_sm75: None, arch: [75, u32::MAX] }
+    }
+
+    /// Returns the bytes of dynamic shared memory on a compute capability.
+    #[must_use]
+    pub fn shared_bytes(&self, arch: u32) -> u32 {
+        if arch < 80 { self.shared_sm75.unwrap_or(self.shared) } else { self.shared }
     }
 
     /// Returns the source text to compile, with `machine` as the file of instructions.

@@ -28,7 +28,16 @@ const ENTRY: &str = "copy_words4";
 const THREADS: u32 = 256;
 
 const fn module(name: &'static str, defines: &'static [(&'static str, u32)]) -> Module {
-    Module { name, files: &[TEXT], defines, threads: THREADS, blocks: 4, shared: 0, arch: [75, u32::MAX] }
+    Module {
+        name,
+        files: &[TEXT],
+        defines,
+        threads: THREADS,
+        blocks: 4,
+        shared: 0,
+        shared_sm75: None,
+        arch: [75, u32::MAX],
+    }
 }
 
 /// Loads under way in each thread. By Little's law 3.35 TB/s × 0.7 µs = 2.3 MB are under way on an H100, 18 KiB a

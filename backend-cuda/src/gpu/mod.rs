@@ -139,7 +139,7 @@ impl Gpu {
         let entry = std::ffi::CString::new(kernel.entry).unwrap_or_default();
         // SAFETY: the module is loaded and is never unloaded before this is dropped.
         let handle = unsafe { module::get_function(code, entry) }.map_err(driver_error("find a kernel"))?;
-        let (threads, shared) = (kernel.module.threads, kernel.module.shared);
+        let (threads, shared) = (kernel.module.threads, kernel.module.shared_bytes(self.arch));
         let mut resident_blocks = 0;
         // More than 48 KiB must be asked for, a kernel's own static part included.
         let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -291,7 +291,7 @@ impl Gpu {
         let function = self.function(kernel)?.handle;
         let mut arguments = [(&raw const *params).cast::<c_void>().cast_mut()];
         let [x, y, z] = blocks;
-        let (threads, shared) = (kernel.module.threads, kernel.module.shared);
+        let (threads, shared) = (kernel.module.threads, kernel.module.shared_bytes(self.arch));
         // SAFETY: the caller's promise; the driver copies the parameters before it returns.
         unsafe {
             result::launch_kernel(function, (x, y, z), (threads, 1, 1), shared, self.stream, &mut arguments)

@@ -83,6 +83,8 @@ macro_rules! mma_sync {
                 blocks: 16 / ($warps.0 * $warps.1),
                 // Three stages of both operands, each in the larger of its layouts.
                 shared: 3 * 80 * ($m + $n),
+                // Two stages, because loads wait in registers. So a T4, which has 64 KiB, holds two blocks of 128 × 64.
+                shared_sm75: Some(2 * 80 * ($m + $n)),
                 ..Module::new(concat!("mma_sync_", $name, "_", $tile), &[STORE, IMPLICIT_GEMM, file!("mma_sync.cu")])
             },
             entry: "mma_sync_gemm",

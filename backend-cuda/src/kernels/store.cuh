@@ -97,11 +97,11 @@ struct StatsAccumulator {
     double sum, square, log, log_square;
 };
 
-// Statistics of a block, with space for the sums of 32 warps.
+// Statistics of a block, with the sums of each of its warps.
 struct Row {
     u32 counts[8];
     u32 bins[ROW_BINS];
-    double sums[32][4];
+    double sums[THREADS / 32][4];
     u32 last;
 };
 

@@ -83,7 +83,7 @@ fn compile(jobs: &[Job]) -> (Vec<Entry>, Vec<String>) {
 /// Returns the violation of a kernel, if any: spills, or more registers or shared memory than the device has.
 fn over_the_limits(entry: &Entry, (module, arch, shared): Job) -> Option<String> {
     let name = format!("sm_{arch}: {} {}", module.name, entry.kernel);
-    let memory = entry.shared + module.shared;
+    let memory = entry.shared + module.shared_bytes(arch);
     let [storers, multipliers] =
         ["EPILOGUE_THREADS", "CONSUMER_THREADS"].map(|name| module.defines.iter().find(|define| define.0 == name));
     // If the multiplying warps store too, or promote sums, they take registers that other warps release. All warps must start with the
@@ -107,8 +107,16 @@ fn an_error_has_the_compilers_log() {
     let libraries = load_wheel();
     if nvrtc::is_present() {
         static FILES: [File; 1] = [File { name: "wrong.cu", text: "KERNEL(wrong, int) { return nonsense; }\n" }];
-        let module =
-            Module { name: "wrong", files: &FILES, defines: &[], threads: 32, blocks: 1, shared: 0, arch: [75, 80] };
+        let module = Module {
+            name: "wrong",
+            files: &FILES,
+            defines: &[],
+            threads: 32,
+            blocks: 1,
+            shared: 0,
+            shared_sm75: None,
+            arch: [75, 80],
+        };
         let error = nvrtc::compile(&module, 80).expect_err("nonsense");
         assert_eq!(error.kind(), ErrorKind::KernelCompile);
         let text = error.to_string();
@@ -163,4 +171,24 @@ fn every_kernel_on_every_architecture() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     println!("{} pairs of a kernel and an architecture, without spills", record.len());
     drop(libraries);
+}
+
+/// A T4 has 64 KiB of shared memory. Two blocks hide each other's epilogue, and the loads at the start of a tile.
+#[test]
+fn two_blocks_of_128_by_64_fit_a_multiprocessor_of_sm_75() {
+    let record = Record::read().expect("kernels.csv");
+    let jobs = jobs();
+    let narrow = jobs.iter().filter(|(module, arch, _)| {
+        *arch == 75 && module.name.starts_with("mma_sync_") && module.name.ends_with("_128x64")
+    });
+    let mut count = 0;
+    for &(module, arch, shared) in narrow {
+        for entry in record.of(module, arch) {
+            let bytes = entry.shared + module.shared_bytes(arch);
+            assert!(2 * bytes <= shared, "{}: {bytes} bytes", module.name);
+            assert!(2 * entry.registers * module.threads <= 65_536, "{}: {} registers", module.name, entry.registers);
+            count += 1;
+        }
+    }
+    assert_eq!(count, 7);
 }
