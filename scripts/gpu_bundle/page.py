@@ -31,6 +31,7 @@ PEERS = [
     ("network * step: with scaling", " step: with scaling", ", PyTorch AMP", " step: with scaling / PyTorch AMP"),
     ("segnet step: scaling on / off", ": scaling on / off", ", PyTorch AMP", ": half with scaling / PyTorch AMP"),
     ("segnet step: scaling on / off", ": scaling on / off", ", PyTorch f32", ": half with scaling / PyTorch f32"),
+    ("segnet step: f32", ": f32", ", PyTorch f32", ": f32 / PyTorch f32"),
 ]
 
 

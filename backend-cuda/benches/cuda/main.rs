@@ -5,7 +5,7 @@
 //! cargo bench -p gradscale-cuda -- gemm copy       # only lines with one of the words
 //! cargo bench -p gradscale-cuda -- odd             # sizes and strides of real networks that kernels do not like
 //! cargo bench -p gradscale-cuda -- attention       # attention whose scores stay on the chip, beside stored ones
-//! cargo bench -p gradscale-cuda -- networks        # training steps of eight networks; with names, of these alone
+//! cargo bench -p gradscale-cuda -- networks        # training steps of nine networks; with names, of these alone
 //! cargo bench -p gradscale-cuda -- fp8             # products in eight bits, and a decoder's step with them
 //! cargo bench -p gradscale-cuda -- launches        # each launch of a SegNet step, by events around it
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
@@ -16,7 +16,7 @@
 //! cost the same as in a training. Sides alternate, and each figure is the median of 21 runs. Operands rotate among
 //! sets that together exceed the L2 cache. Of cuBLASLt's algorithms the fastest is taken. At 1024³ to 8192³ each side
 //! is also measured alone, with its clock and power, because alternating sides share heat. `peers.py` measures cuDNN
-//! and PyTorch, if PyTorch is installed, and `networks.py` the eight networks.
+//! and PyTorch, if PyTorch is installed, and `networks.py` the nine networks.
 //!
 //! Targets are those of `targets.csv`. For known GPUs `model.rs` adds to each line its expected time, and the expected
 //! utilisation of each part of the device.

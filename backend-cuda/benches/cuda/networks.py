@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training steps of eight networks in PyTorch, for the bench's word `networks`, which measures the same networks in the
+"""Training steps of nine networks in PyTorch, for the bench's word `networks`, which measures the same networks in the
 engine.
 
 usage: networks.py [--device cpu] [--small] [--count] [--seconds SECONDS] [NETWORK ...]
@@ -35,9 +35,11 @@ from peers import MAX_COMPILE_SECONDS, beside, failed, within  # noqa: E402
 # Numbers of networks.rs, which gives their reasons.
 WARMUP_STEPS, MIN_STEPS, MAX_STEPS, MAX_SECONDS = 4, 3, 21, 2.5
 RATE, SAMPLED_CLASSES, MATCHED_BOXES, NEGATIVES, STEPS_OF_LETTER = 1e-4, (8192, 10), 100, 3, 4
+# Weight of the loss of Inception v3's auxiliary head, as in src/models/inception_v3.rs.
+AUXILIARY_WEIGHT = 0.4
 # Networks bound by elementwise passes, for which compiling is worth its time. cuDNN's recurrent layers are not
 # compiled, and VGG is bound by its convolutions.
-COMPILED = ["decoder", "resnet-50", "dcgan", "ssd-300", "vgg-16"]
+COMPILED = ["decoder", "resnet-50", "dcgan", "ssd-300", "inception-v3", "vgg-16"]
 
 
 def rows(small):
@@ -147,6 +149,26 @@ class ResNet50(Classified):
 
 class Vgg16(Classified):
     name, width = "vgg16", 2
+
+
+class InceptionV3(Classified):
+    def build(self):
+        from torchvision.models import inception_v3
+
+        # The small one is that of src/models/inception_v3.rs for images of 32 pixels, without an auxiliary head.
+        model = inception_v3(num_classes=self.vocabulary, aux_logits=not self.small, init_weights=False)
+        if not self.small:
+            return model
+        for unit in [model.Conv2d_1a_3x3, model.Conv2d_2a_3x3, model.Conv2d_4a_3x3]:
+            unit.conv.stride = unit.conv.padding = (1, 1)
+        model.maxpool1 = nn.Identity()
+        return narrowed(model, 2, self.vocabulary)
+
+    def loss(self, x, labels):
+        answers = self.model(x)
+        if self.small:
+            return F.cross_entropy(answers, labels)
+        return F.cross_entropy(answers.logits, labels) + AUXILIARY_WEIGHT * F.cross_entropy(answers.aux_logits, labels)
 
 
 class Ssd300(Training):
@@ -471,6 +493,7 @@ class DeepSpeech2(Training):
 NETWORKS = {
     "resnet-50": ResNet50,
     "vgg-16": Vgg16,
+    "inception-v3": InceptionV3,
     "ssd-300": Ssd300,
     "decoder": Decoder,
     "seq2seq": Seq2Seq,

@@ -1,4 +1,4 @@
-//! Training steps of eight networks at the sizes of their papers, compared with `networks.py`, which measures the same
+//! Training steps of nine networks at the sizes of their papers, compared with `networks.py`, which measures the same
 //! networks in PyTorch. The method is `gs`; batches are random and prefetched.
 //!
 //! `networks.csv` has sizes and counts of parameters. Both sides check theirs before they measure.
@@ -8,10 +8,10 @@ use gradscale::{
     Input, Inputs, Method, MultiBox, Parameters, Pass, StepOutcome, Trainer, TrainerOptions, Var,
     data::{Candidates, LogUniform, Random},
     models::{
-        BigLstm, BigLstmSize, Dcgan, Decoder, DecoderSize, DeepSpeech, GanSize, ResNetDepth, Scale, Seq2Seq, Ssd,
-        SsdSize, TorchResNet, Vgg16,
+        BigLstm, BigLstmSize, Dcgan, Decoder, DecoderSize, DeepSpeech, GanSize, InceptionV3, ResNetDepth, Scale,
+        Seq2Seq, Ssd, SsdSize, TorchResNet, Vgg16, Vision,
     },
-    nn::{Candidate, Module},
+    nn::Candidate,
     optim::{Adam, AdamW, Optimizer, Sgd},
 };
 use gradscale_cuda::{Cuda, Error};
@@ -42,6 +42,7 @@ const STEPS_OF_LETTER: usize = 4;
 pub enum Network {
     ResNet50,
     Vgg16,
+    InceptionV3,
     Ssd300,
     Decoder,
     Seq2Seq,
@@ -52,9 +53,10 @@ pub enum Network {
 
 impl Network {
     /// All networks in the order of measurement: those that take longest to build or to record come last.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ResNet50,
         Self::Vgg16,
+        Self::InceptionV3,
         Self::Ssd300,
         Self::Decoder,
         Self::Seq2Seq,
@@ -68,6 +70,7 @@ impl Network {
         match self {
             Self::ResNet50 => "resnet-50",
             Self::Vgg16 => "vgg-16",
+            Self::InceptionV3 => "inception-v3",
             Self::Ssd300 => "ssd-300",
             Self::Decoder => "decoder",
             Self::Seq2Seq => "seq2seq",
@@ -126,7 +129,7 @@ impl Row {
     /// Returns how many units of speed (images, tokens or frames) a step processes.
     const fn units(&self, network: Network) -> usize {
         match network {
-            Network::ResNet50 | Network::Vgg16 | Network::Ssd300 | Network::Dcgan => self.batch,
+            Network::ResNet50 | Network::Vgg16 | Network::InceptionV3 | Network::Ssd300 | Network::Dcgan => self.batch,
             Network::Decoder | Network::Seq2Seq | Network::BigLstm | Network::DeepSpeech2 => self.batch * self.length,
         }
     }
@@ -141,6 +144,7 @@ pub struct Built {
 enum Net {
     ResNet50(TorchResNet),
     Vgg16(Vgg16),
+    InceptionV3(InceptionV3),
     Ssd300(Ssd),
     Decoder(Decoder),
     Seq2Seq(Seq2Seq),
@@ -186,6 +190,11 @@ impl Built {
             Network::Vgg16 => {
                 let scale = if small { narrow(2) } else { Scale::PAPER };
                 Net::Vgg16(Vgg16::new(scope, CHANNELS, scale, words))
+            }
+            Network::InceptionV3 => {
+                // The small one is that for images of 32 pixels, without an auxiliary head.
+                let scale = if small { Scale::small(2) } else { Scale::PAPER };
+                Net::InceptionV3(InceptionV3::new(scope, CHANNELS, scale, words))
             }
             Network::Ssd300 => {
                 // The small one is another network, with batch norm and fewer maps: 300 × 300 pixels would be none.
@@ -340,7 +349,12 @@ fn measure(
     let Built { parameters, net } = built;
     let momentum = || Optimizer::from(Sgd { momentum: 0.9, ..Sgd::new(RATE) });
     let optimizer = match network {
-        Network::ResNet50 | Network::Vgg16 | Network::Ssd300 | Network::BigLstm | Network::DeepSpeech2 => momentum(),
+        Network::ResNet50
+        | Network::Vgg16
+        | Network::InceptionV3
+        | Network::Ssd300
+        | Network::BigLstm
+        | Network::DeepSpeech2 => momentum(),
         Network::Decoder | Network::Seq2Seq => Optimizer::from(AdamW::new(RATE)),
         Network::Dcgan => {
             let adam = Optimizer::from(Adam { betas: [0.5, 0.999], ..Adam::new(RATE) });
@@ -354,8 +368,9 @@ fn measure(
     let mut made = Made { random: Random::from_key(&[1]), row: *row, small };
     let Row { batch: n, length, vocabulary, .. } = *row;
     match net {
-        Net::ResNet50(net) => classified(trainer, &mut made, |x| net.forward(x)),
-        Net::Vgg16(net) => classified(trainer, &mut made, |x| net.forward(x)),
+        Net::ResNet50(net) => classified(trainer, &mut made, &net),
+        Net::Vgg16(net) => classified(trainer, &mut made, &net),
+        Net::InceptionV3(net) => classified(trainer, &mut made, &net),
         Net::Ssd300(net) => {
             let boxes = SsdSize::Ssd300.default_boxes(small).len();
             let mut labels = vec![0u32; n * boxes];
@@ -444,13 +459,18 @@ fn measure(
     }
 }
 
-fn classified(
-    mut trainer: Trainer<Cuda>, made: &mut Made, net: impl for<'t> Fn(Var<'t>) -> Var<'t>,
-) -> Result<Measured, Error> {
+fn classified(mut trainer: Trainer<Cuda>, made: &mut Made, net: &dyn Vision) -> Result<Measured, Error> {
     let Row { batch: n, length, vocabulary, .. } = made.row;
     let (pixels, labels) = (made.bytes(n * length * length * CHANNELS), made.below(vocabulary, n));
     let batch = || [Input::u8([n, length, length, CHANNELS], &pixels), Input::u32([n], &labels)];
-    steps(&mut trainer, made.small, &batch, |[x, labels]| net(normalised(x)).cross_entropy(labels))
+    steps(&mut trainer, made.small, &batch, |[x, labels]| {
+        let losses = net.heads(normalised(x)).into_iter().map(|(answer, weight)| {
+            let loss = answer.cross_entropy(labels);
+            // A weight of 1 is no node.
+            if weight == 1.0 { loss } else { loss.scale(weight) }
+        });
+        losses.reduce(|sum, loss| sum + loss).unwrap_or(x)
+    })
 }
 
 /// Timer of training steps, which ignores the first ones.

@@ -127,6 +127,7 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
     line("scaling on / off", off);
     line("half with scaling / f32", f32);
     line("batch sent ahead / with the step", waiting);
+    bench.line("segnet step: f32", speed(f32), String::new(), None);
     let minutes = 16_000.0 * on / 60.0;
     bench.line("segnet: minutes of 16 000 iterations", format!("{minutes:.1} min"), String::new(), Some(minutes));
     Ok(())
