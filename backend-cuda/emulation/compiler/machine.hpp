@@ -550,16 +550,28 @@ template <int VEC8S>
 DEVICE void wgmma_wait(float (&)[VEC8S][4]) { machine::sync_warp(); }
 
 namespace machine {
-// Returns the two bytes at (line, place) of a descriptor's matrix. `across`: lines are k, and positions continue in panels of
-// 64.
+// Returns the two bytes at position `place` along m or n and `k` of a descriptor's matrix (PTX ISA, "Matrix descriptor
+// format" and "Shared memory matrix layout"): with the 128-byte swizzle, or without one.
 static inline u16 pair_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
-    u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, panels = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
-    u32 groups = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4;
-    u32 line = is_transposed ? k : place, along = is_transposed ? place : k;
-    u32 address = start + line / 8 * groups + line % 8 * 128 + along * 2;
-    if (is_transposed) address = start + along / 64 * panels + line / 8 * groups + line % 8 * 128 + along % 64 * 2;
-    // Bits 4 to 6 exchanged by bits 7 to 9.
-    address ^= (address >> 7 & 7) << 4;
+    const u32 start = static_cast<u32>(descriptor & 0x3FFF) << 4, leading = static_cast<u32>(descriptor >> 16 & 0x3FFF) << 4;
+    const u32 stride = static_cast<u32>(descriptor >> 32 & 0x3FFF) << 4, swizzle = static_cast<u32>(descriptor >> 62);
+    // Lines are contiguous along k, or along m or n.
+    const u32 line = is_transposed ? k : place, along = is_transposed ? place : k;
+    u32 address = start;
+    if (swizzle == 0) {
+        // Core matrices are 128 contiguous bytes: eight lines of 16. Along k the leading offset is between two of them, along
+        // m and n the stride.
+        const u32 along_k = is_transposed ? line / 8 : along / 8, across_k = is_transposed ? along / 8 : line / 8;
+        address += along_k * leading + across_k * stride + line % 8 * 16 + along % 8 * 2;
+    } else if (swizzle == 1) {
+        // Eight lines of 128 bytes. Positions along m or n continue in panels of 64.
+        address += line / 8 * stride + line % 8 * 128;
+        address += is_transposed ? along / 64 * leading + along % 64 * 2 : along * 2;
+        // Bits 4 to 6 exchanged by bits 7 to 9.
+        address ^= (address >> 7 & 7) << 4;
+    } else {
+        abort_with("multiplies a matrix whose swizzle is not emulated");
+    }
     u16 half;
     memcpy(&half, own().shared + address, 2);
     return half;
@@ -621,13 +633,14 @@ struct Mbarrier {
 }  // namespace machine
 static_assert(sizeof(machine::Mbarrier) == 8, "a barrier is 8 bytes");
 
-// Tensor map as the driver encodes it: address, sizes (elements), distances (bytes), sides of the box. Of pixels, whose
+// Tensor map as the driver encodes it: address, distances (bytes), sizes (elements), sides of the box. Of pixels, whose
 // sizes are c, w, h, n: the columns' and rows' first place, how far from the last pixel their last one is, and the
-// distance from place to place.
+// distance from place to place. Then whether 16-byte pieces are swizzled.
 struct TensorMap {
-    u64 at, sizes[4], strides[3], box[3];
+    u64 at, strides[4];
+    u32 sizes[5], box[5];
     int32_t first[2], last[2], step[2];
-    u64 unused[2];
+    u32 swizzle, unused[5];
 };
 static_assert(sizeof(TensorMap) == 128, "a map is 128 bytes");
 
@@ -638,7 +651,7 @@ struct Load {
     u64 to;
     const TensorMap* from;
     // Coordinates of the loaded lines, innermost dimension first.
-    std::vector<std::array<int64_t, 4>> lines;
+    std::vector<std::array<int64_t, 5>> lines;
     Mbarrier* full;
 };
 static std::vector<Load> loads;
@@ -655,7 +668,7 @@ static inline void complete_load(const Load& load) {
     for (u64 line = 0; line < load.lines.size(); line++) {
         bool there = true;
         u64 at = from.at;
-        for (u32 d = 1; d < 4; d++) {
+        for (u32 d = 1; d < 5; d++) {
             const int64_t place = load.lines[line][d];
             there = there && place >= 0 && static_cast<u64>(place) < from.sizes[d];
             at += static_cast<u64>(place) * from.strides[d - 1];
@@ -665,7 +678,7 @@ static inline void complete_load(const Load& load) {
             u16 half = 0;
             if (there && x < from.sizes[0]) memcpy(&half, reinterpret_cast<const u8*>(at + 2 * x), 2);
             u64 offset = load.to + line * from.box[0] * 2 + i * 2;
-            offset ^= (offset >> 7 & 7) << 4;
+            if (from.swizzle == 1) offset ^= (offset >> 7 & 7) << 4;
             memcpy(ctas[load.cta].shared + offset, &half, 2);
         }
     }
@@ -690,14 +703,22 @@ static inline void arrive(Mbarrier& mbarrier) {
     complete_phase(mbarrier);
 }
 static inline Load load_into(void* to, const TensorMap& from, u32 full) {
+    // Swizzled boxes of this project begin where the pattern does.
+    const u32 alignment = from.swizzle == 1 ? 1024 : 128;
+    if ((static_cast<u8*>(to) - own().shared) % alignment != 0) abort_with("loads a tile to an address that is not aligned");
     return {current->cta, static_cast<u64>(static_cast<u8*>(to) - own().shared), &from, {}, &mbarrier(full)};
 }
-static inline Load load_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
+// Returns the load of a box at these coordinates, which are signed.
+static inline Load load_box(void* to, const TensorMap& from, const std::array<int, 5>& at, u32 full) {
     Load load = load_into(to, from, full);
-    for (u32 k = 0; k < from.box[2]; k++) {
-        for (u32 j = 0; j < from.box[1]; j++) load.lines.push_back({x, y + j, z + k, 0});
+    for (u32 outer = 0; outer < from.box[4] * from.box[3] * from.box[2]; outer++) {
+        const int64_t z = outer % from.box[2], plane = outer / from.box[2] % from.box[3], image = outer / from.box[2] / from.box[3];
+        for (u32 j = 0; j < from.box[1]; j++) load.lines.push_back({at[0], at[1] + int64_t{j}, at[2] + z, at[3] + plane, at[4] + image});
     }
     return load;
+}
+static inline Load load_box(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
+    return load_box(to, from, {static_cast<int>(x), static_cast<int>(y), static_cast<int>(z), 0, 0}, full);
 }
 }  // namespace machine
 
@@ -751,6 +772,9 @@ DEVICE void mbarrier_wait(u32 at, u32 phase) {
 DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     machine::issue_load(machine::load_box(to, from, x, y, z, full));
 }
+DEVICE void tma_load_planes(void* to, const TensorMap& from, int column, int row, u32 image, u32 full) {
+    machine::issue_load(machine::load_box(to, from, {0, column, row, 0, static_cast<int>(image)}, full));
+}
 #if CLUSTER > 1
 DEVICE u32 cluster_rank() { return machine::current->cta; }
 DEVICE void cluster_barrier() { machine::sync_at(machine::cluster, machine::alive); }
@@ -776,7 +800,7 @@ DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, 
         if (at[d] < from.first[d] || at[d] > last[d] || (at[d] - from.first[d]) % from.step[d] != 0) abort();
     }
     for (u32 line = 0; line < from.box[1]; line++) {
-        load.lines.push_back({c, at[0] + right, at[1] + down, n});
+        load.lines.push_back({c, at[0] + right, at[1] + down, n, 0});
         at[0] += from.step[0];
         if (at[0] > last[0]) at[0] = from.first[0], at[1] += from.step[1];
         if (at[1] > last[1]) at[1] = from.first[1], n += 1;
