@@ -1,6 +1,7 @@
 // Producer/consumer pipeline between the warps that multiply and the epilogue warps (CUTLASS: PipelineAsync).
 //
-// A warp that multiplies produces 16 rows of accumulators of a tile in shared memory. An epilogue warp consumes them.
+// A warp that multiplies produces 16 rows of accumulators of a tile in shared memory, in the layout of operand_swap.cuh or
+// of conv_halo.cu. An epilogue warp consumes them.
 // Each producing warp has two mbarriers: `full` (accumulators written) and `empty` (accumulators read). Their phases
 // alternate from tile to tile. Every lane arrives for itself. One arrival for a warp, after a barrier of the warp, would
 // suffice, but compute-sanitizer's racecheck does not understand it.
@@ -19,37 +20,29 @@ DEVICE void init_pipeline(const EpiloguePipeline& h) {
     }
 }
 
-// Waits until the accumulators of the previous tile have been read. All lanes of a producing warp call this and the next
-// two functions.
+// Waits until the accumulators of the previous tile have been read. All lanes of a producing warp call this, write
+// their accumulators, and call producer_commit.
 DEVICE void producer_acquire(const EpiloguePipeline& h, u32 warp, u32 phase) {
     // Before the first tile, the preceding phase counts as complete.
     mbarrier_wait(h.empty + 8 * warp, phase ^ 1);
 }
 
-// Writes accumulators to shared memory, or adds them to what it holds.
-DEVICE void producer_write(const EpiloguePipeline& h, u32 warp, const float (&sums)[TILE_N / 8][4], bool accumulates) {
-    float* const tile = h.tiles + warp * EPILOGUE_TILE_FLOATS(TILE_N);
-    if (accumulates) {
-#pragma unroll
-        for (u32 j = 0; j < TILE_N / 8; j++) smem_accumulate<TILE_N>(tile, j * 8, sums[j]);
-    } else {
-#pragma unroll
-        for (u32 j = 0; j < TILE_N / 8; j++) smem_write<TILE_N>(tile, j * 8, sums[j]);
-    }
-}
+// Returns the shared memory for the accumulators of a producing warp.
+DEVICE float* producer_tile(const EpiloguePipeline& h, u32 warp) { return h.tiles + warp * EPILOGUE_TILE_FLOATS(TILE_N); }
 
 // Signals that all accumulators of a tile are written.
 DEVICE void producer_commit(const EpiloguePipeline& h, u32 warp) {
     mbarrier_arrive(h.full + 8 * warp);
 }
 
-// Stores the rows of a tile. All lanes of an epilogue warp call it; each warp serves one or more producing warps.
-DEVICE void consumer_store(const EpiloguePipeline& h, const GemmParams& p, const TileCoord& block, u32 phase, const Epilogue& e, StatsAccumulator& stats) {
+// Stores what each producing warp has written, by a function of that warp and its accumulators. All lanes of an epilogue
+// warp call it; each warp serves one or more producing warps.
+template <class StoreTile>
+DEVICE void consumer_store(const EpiloguePipeline& h, u32 phase, const StoreTile& store_tile) {
 #pragma unroll 1
     for (u32 warp = thread_index() / 32; warp < CONSUMER_THREADS / 32; warp += EPILOGUE_THREADS / 32) {
-        const float* const tile = h.tiles + warp * EPILOGUE_TILE_FLOATS(TILE_N);
         mbarrier_wait(h.full + 8 * warp, phase);
-        smem_store<TILE_N>(p, block, block.m + warp * 16, block.n, tile, e, stats);
+        store_tile(warp, producer_tile(h, warp));
         mbarrier_arrive(h.empty + 8 * warp);
     }
 }

@@ -85,6 +85,18 @@ DEVICE void smem_accumulate(float* tile, u32 column, const float (&sums)[4]) {
     for (u32 i = 0; i < 4; i++) first[smem_index<COLUMNS_IN_SMEM>(i / 2 * 8, column + i % 2)] += sums[i];
 }
 
+// Writes all accumulators of a lane to shared memory, or adds them to what it has written before.
+template <int VEC8S>
+DEVICE void smem_write_all(float* tile, const float (&sums)[VEC8S][4], bool accumulates) {
+    if (accumulates) {
+#pragma unroll
+        for (u32 j = 0; j < VEC8S; j++) smem_accumulate<8 * VEC8S>(tile, j * 8, sums[j]);
+    } else {
+#pragma unroll
+        for (u32 j = 0; j < VEC8S; j++) smem_write<8 * VEC8S>(tile, j * 8, sums[j]);
+    }
+}
+
 // Stores a warp's 16 rows from shared memory, from (row, column) of the result on: two 8-wide vectors of each lane at a
 // time.
 template <u32 COLUMNS_IN_SMEM>

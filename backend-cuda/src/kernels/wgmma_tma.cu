@@ -137,7 +137,12 @@ KERNEL(wgmma_tma, TmaGemmParams) {
         StatsAccumulator stats = {};
         u32 epilogue_phase = 0;
 #pragma unroll 1
-        for (u32 tile = first; tile < tiles; tile += clusters, epilogue_phase ^= 1) consumer_store(pipeline, gemm, tile_at(tile), epilogue_phase, e, stats);
+        for (u32 tile = first; tile < tiles; tile += clusters, epilogue_phase ^= 1) {
+            const TileCoord block = tile_at(tile);
+            consumer_store(pipeline, epilogue_phase, [&](u32 producing_warp, const float* sums) {
+                smem_store<TILE_N>(gemm, block, block.m + producing_warp * 16, block.n, sums, e, stats);
+            });
+        }
         if (is_unsplit) end_epilogue(gemm.y, e, stats);
         return;
     }
@@ -188,7 +193,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
             }
         }
         producer_acquire(pipeline, consumer_warp, epilogue_phase);
-        producer_write(pipeline, consumer_warp, sums, false);
+        smem_write_all(producer_tile(pipeline, consumer_warp), sums, false);
         producer_commit(pipeline, consumer_warp);
         epilogue_phase ^= 1;
 #elif WARP_SPECIALIZED_EPILOGUE
@@ -198,7 +203,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
             float sums[TILE_N / 8][4] = {};
             accumulate_until(sums, k_tiles - k_tile > MAX_ACCUMULATION_K_TILES ? k_tile + MAX_ACCUMULATION_K_TILES : k_tiles);
             if (!accumulates) producer_acquire(pipeline, consumer_warp, epilogue_phase);
-            producer_write(pipeline, consumer_warp, sums, accumulates);
+            smem_write_all(producer_tile(pipeline, consumer_warp), sums, accumulates);
             accumulates = true;
         } while (k_tile < k_tiles);
         producer_commit(pipeline, consumer_warp);
