@@ -30,12 +30,25 @@ use std::{
 /// 360 × 480 pixels of 8 halves), and half of an H100's L2 holds them.
 const MAX_COPY_BYTES: u64 = 32 << 20;
 
+/// When convolutions are computed from halo tiles (`conv_halo.cu`), if their kernel has passed its self-test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HaloTiles {
+    /// Where the model expects that they are fastest.
+    #[default]
+    Modelled,
+    /// Wherever they are possible, to test and to measure them.
+    Always,
+    /// Never, to measure the other kernels.
+    Never,
+}
+
 /// Device of the CUDA backend: an NVIDIA GPU with its workspaces.
 #[derive(Debug)]
 pub struct Cuda {
     pub(crate) gpu: Arc<Gpu>,
     workspace: Mutex<WorkspacePool>,
     warpgroups: bool,
+    halo_tiles: HaloTiles,
     /// Result of each self-test on this device, by name; an error describes the first difference.
     pub(crate) self_test_results: Mutex<HashMap<String, Result<(), String>>>,
     recording: AtomicBool,
@@ -80,6 +93,7 @@ impl Cuda {
             gpu: Arc::new(gpu),
             workspace: Mutex::default(),
             warpgroups,
+            halo_tiles: HaloTiles::default(),
             self_test_results: Mutex::default(),
             recording: AtomicBool::new(false),
             max_copy_bytes: MAX_COPY_BYTES,
@@ -92,6 +106,12 @@ impl Cuda {
     #[must_use]
     pub fn without_warpgroups(self) -> Self {
         Self { warpgroups: false, ..self }
+    }
+
+    /// Selects when convolutions of few channels are computed from halo tiles on sm_90.
+    #[must_use]
+    pub fn with_halo_tiles(self, halo_tiles: HaloTiles) -> Self {
+        Self { halo_tiles, ..self }
     }
 
     /// Limits the scratch memory for copies of operands that are not aligned. A larger operand is copied in bands of
@@ -124,6 +144,11 @@ impl Cuda {
     /// Returns true if matrix products use warpgroup instructions (compute capability 9.0).
     pub(crate) const fn has_warpgroups(&self) -> bool {
         self.warpgroups
+    }
+
+    /// Returns when convolutions are computed from halo tiles.
+    pub(crate) const fn halo_tiles(&self) -> HaloTiles {
+        self.halo_tiles
     }
 
     /// Returns the maximum number of bytes of a copy of the rows of a product.

@@ -1,10 +1,10 @@
 //! Launch of matrix products (GEMM) and convolutions, with the reduction of split-K.
 
 use crate::{
-    Cuda, Error,
+    Cuda, Error, HaloTiles,
     gemm_problem::{ConvParams, GemmKind, GemmProblem, OperandStrides},
     gpu::TensorMap,
-    kernel_selection::{KernelConfig, SplitKConstraints},
+    kernel_selection::{KernelConfig, SplitK, SplitKConstraints},
     kernels::SPLIT_K_REDUCE,
     memory::Memory,
     self_test::{self, TestShape},
@@ -124,6 +124,9 @@ impl Cuda {
             Some(config) => config,
             None => self.select_config(problem, x.types)?,
         };
+        if config.is_halo() {
+            return self.launch_halo(problem, config, x, bias, y);
+        }
         let splits = self.split_count(problem, config);
         let partials = if splits > 1 { self.partials_workspace(problem, config, splits)? } else { 0 };
         let params = self.launch_splits(problem, config, partials, x, bias, y)?;
@@ -152,18 +155,37 @@ impl Cuda {
         y: &Store<'_, Self>,
     ) -> Result<GemmParams, Error> {
         let problem = &config.problem(problem);
-        let (GemmShape { m, n, k }, batch) = (problem.shape, problem.batch);
         let constraints = SplitKConstraints::new(problem, split_k_workspace_bytes(self.gpu().memory()));
         let split_k = config.split_k(&constraints, self.gpu().multiprocessors());
         let blocks = [config.block_count(&constraints, &split_k, self.gpu().multiprocessors()), 1, 1];
+        let params = GemmParams { partials, ..self.gemm_params(problem, &split_k, x, bias, y, blocks)? };
+        // SAFETY: operands and result have the lengths of their shapes, and the partial sums that of all their results;
+        // TMA tiles beyond the end of a matrix are clipped.
+        unsafe {
+            if config.is_tma() {
+                let tensor_maps = problem.tensor_maps(self.gpu(), config.tma_tile(), [params.a, params.b])?;
+                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, gemm: params, unused: [0; 14] })?;
+            } else {
+                self.launch(config.kernel, blocks, &params)?;
+            }
+        }
+        Ok(params)
+    }
+
+    /// Returns the parameters of a product that this number of blocks computes, without memory for partial sums.
+    pub(crate) fn gemm_params(
+        &self, problem: &GemmProblem, split_k: &SplitK, x: &Operands, bias: Option<&Memory>, y: &Store<'_, Self>,
+        blocks: [u32; 3],
+    ) -> Result<GemmParams, Error> {
+        let (GemmShape { m, n, k }, batch) = (problem.shape, problem.batch);
         let rows = [n, problem.ldy, problem.y_stride, problem.placement.start];
         let vectorized = rows.into_iter().all(|size| size.is_multiple_of(8));
-        let params = GemmParams {
+        Ok(GemmParams {
             y: self.store(y, problem.lens[3], blocks)?,
             a: x.at[0],
             b: x.at[1],
             bias: bias.map_or(0, |bias| bias.expect_len(problem.lens[2]).at()),
-            partials,
+            partials: 0,
             kinds: [x.types[0].code(), x.types[1].code(), bias.map_or(0, Memory::kind)],
             m,
             n,
@@ -180,18 +202,7 @@ impl Cuda {
             y_start: problem.placement.start,
             pixel_steps: problem.placement.pixel_steps,
             unused: 0,
-        };
-        // SAFETY: operands and result have the lengths of their shapes, and the partial sums that of all their results;
-        // TMA tiles beyond the end of a matrix are clipped.
-        unsafe {
-            if config.is_tma() {
-                let tensor_maps = problem.tensor_maps(self.gpu(), config.tma_tile(), [params.a, params.b])?;
-                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, gemm: params, unused: [0; 14] })?;
-            } else {
-                self.launch(config.kernel, blocks, &params)?;
-            }
-        }
-        Ok(params)
+        })
     }
 
     /// Adds the partial sums of `params.splits` splits, and stores the results.
@@ -226,8 +237,15 @@ impl Cuda {
     /// self-test there.
     fn select_kernel(&self, problem: &GemmProblem) -> Result<KernelConfig, Error> {
         let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
-        let candidates =
+        let mut candidates =
             KernelConfig::candidates(problem, workspace_bytes, self.gpu().multiprocessors(), self.has_warpgroups());
+        match self.halo_tiles() {
+            HaloTiles::Modelled => {}
+            HaloTiles::Always => {
+                candidates.splice(0..0, KernelConfig::halo_of(problem).filter(|_| self.has_warpgroups())).for_each(drop)
+            }
+            HaloTiles::Never => candidates.retain(|config| !config.is_halo()),
+        }
         self.first_safe(problem, &candidates)
     }
 

@@ -10,7 +10,7 @@
 //! select(problem, device):
 //!     candidates = mma.sync kernels, one for each tile shape
 //!     if the device is an sm_90:
-//!         candidates += wgmma kernels that load by TMA or by cp.async
+//!         candidates += wgmma kernels that load by TMA, by cp.async, or halo tiles (halo.rs has their cycles)
 //!     for each candidate and each number of splits:
 //!         tiles    = ceil(m / tile.m) * ceil(n / tile.n) * batch * splits
 //!         waves    = ceil(tiles / multiprocessors)
@@ -58,11 +58,12 @@
 //! with each other on a device yet, and the figures of other cards have not been checked at all.
 
 use crate::{
+    conv_halo::{HaloConv, TILE_RESULTS, TILE_SIDE},
     gemm_problem::{GemmKind, GemmProblem},
     kernels::{
-        FP8_CONV_TILES, FP8_TILES, Kernel, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV, TILE_SHAPES, TILE_WARPS,
-        TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV,
-        WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
+        CONV_HALO, FP8_CONV_TILES, FP8_TILES, Kernel, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV, TILE_SHAPES,
+        TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS,
+        WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
     },
 };
 use gradscale_core::{
@@ -70,6 +71,7 @@ use gradscale_core::{
     store_format::StoreFormat,
 };
 
+mod halo;
 #[cfg(test)]
 mod tests;
 
@@ -78,6 +80,8 @@ mod tests;
 enum MainloopKind {
     /// `wgmma` instructions, whose operand tiles TMA loads to shared memory.
     WgmmaTma,
+    /// `wgmma`, with halo tiles of pixels that TMA loads once for all taps.
+    WgmmaHalo,
     /// `wgmma`; threads load 8-wide vectors by `cp.async`.
     WgmmaCpAsync,
     /// `mma.sync` by a grid of warps; threads load 8-wide vectors.
@@ -206,6 +210,13 @@ fn down_to_safe(mut candidates: Vec<KernelConfig>) -> Vec<KernelConfig> {
     candidates
 }
 
+impl SplitK {
+    /// Returns the only split of k terms, whose cycles nobody compares.
+    pub const fn unsplit(k: u32) -> Self {
+        Self { splits: 1, split_len: k, cycles: 0 }
+    }
+}
+
 impl SplitKConstraints {
     /// Limits for a problem whose partial sums have `workspace_bytes` bytes.
     ///
@@ -327,6 +338,26 @@ impl KernelConfig {
         [0, 1, 2, 3].map(with_tile)
     }
 
+    /// Returns the kernel of a pass by halo tiles, for compute capability 9.0 alone; `None` for the gradient of weights.
+    fn halo(pass: Pass) -> Option<Self> {
+        let kernel = match pass {
+            Pass::Forward => &CONV_HALO[0],
+            Pass::Data => &CONV_HALO[1],
+            Pass::Weight => return None,
+        };
+        let (tile, loads) =
+            (TileShape::new(TILE_SIDE * TILE_SIDE, TILE_RESULTS), LoadInstructions { rows: 0, columns: 0 });
+        Some(Self { kernel, tile, cluster: 1, mainloop: MainloopKind::WgmmaHalo, loads, swaps_ab: false })
+    }
+
+    /// Returns the kernel that computes a problem by halo tiles, if it can.
+    pub fn halo_of(problem: &GemmProblem) -> Option<Self> {
+        match problem.kind {
+            GemmKind::Conv(pass) => Self::halo(pass).filter(|_| HaloConv::new(problem).is_some()),
+            GemmKind::Matmul(_) => None,
+        }
+    }
+
     /// Returns the kernels for compute capability 9.0 alone, those that load by TMA first.
     pub fn wgmma_candidates(kind: GemmKind) -> Vec<Self> {
         let i = kind.index();
@@ -350,6 +381,7 @@ impl KernelConfig {
                 let last = usize::from(pass == Pass::Weight);
                 with_tiles(&WGMMA_TMA_CONV[i], small_tiles, MainloopKind::WgmmaTma, false)
                     .chain(with_tiles(&WGMMA_TMA_CONV_SWAPPED[..last], narrow_tiles, MainloopKind::WgmmaTma, true))
+                    .chain(Self::halo(pass))
                     .chain(with_tiles(&WGMMA_CONV[i], small_tiles, MainloopKind::WgmmaCpAsync, false))
                     .chain(with_tiles(&WGMMA_CONV_SWAPPED[..last], narrow_tiles, MainloopKind::WgmmaCpAsync, true))
                     .collect()
@@ -373,8 +405,16 @@ impl KernelConfig {
                 GemmKind::Conv(_) => problem.im2col.is_some(),
             };
         let arch_specific = if has_warpgroups { Self::wgmma_candidates(problem.kind) } else { vec![] };
-        let arch_specific =
-            arch_specific.into_iter().filter(|config| by_tma || config.mainloop != MainloopKind::WgmmaTma);
+        let computes = |config: &Self| match config.mainloop {
+            MainloopKind::WgmmaTma => by_tma,
+            MainloopKind::WgmmaHalo => HaloConv::new(problem).is_some(),
+            MainloopKind::WgmmaCpAsync
+            | MainloopKind::MmaSync(_)
+            | MainloopKind::MmaSyncUnaligned(_)
+            | MainloopKind::Simt
+            | MainloopKind::SimtVec4 => true,
+        };
+        let arch_specific = arch_specific.into_iter().filter(computes);
         let mut candidates: Vec<Self> = arch_specific.chain(Self::mma_sync_candidates(problem.kind)).collect();
         // Stable: of two that take as long, the one listed first wins.
         candidates.sort_by_cached_key(|config| config.cycles(problem, workspace_bytes, multiprocessors));
@@ -388,6 +428,9 @@ impl KernelConfig {
 
     /// Returns the modelled cycles of a problem.
     fn cycles(&self, problem: &GemmProblem, workspace_bytes: usize, multiprocessors: u32) -> u64 {
+        if self.is_halo() {
+            return HaloConv::new(problem).map_or(u64::MAX, |conv| halo::cycles(&conv, multiprocessors));
+        }
         let constraints = SplitKConstraints::new(&self.problem(problem), workspace_bytes);
         self.split_k(&constraints, multiprocessors).cycles
     }
@@ -406,7 +449,12 @@ impl KernelConfig {
         copied.is_some_and(|cycles| cycles + 2 * LAUNCH_CYCLES + traffic_cycles < now)
     }
 
-    /// Returns true if the kernel loads its operands by TMA.
+    /// Returns true if the kernel computes a convolution from halo tiles.
+    pub fn is_halo(&self) -> bool {
+        self.mainloop == MainloopKind::WgmmaHalo
+    }
+
+    /// Returns true if the kernel loads tiles of both operands by TMA, in whole boxes of channels.
     pub fn is_tma(&self) -> bool {
         self.mainloop == MainloopKind::WgmmaTma
     }
@@ -420,7 +468,7 @@ impl KernelConfig {
 
     /// Returns true if the kernel exists for one compute capability only.
     pub fn is_arch_specific(&self) -> bool {
-        matches!(self.mainloop, MainloopKind::WgmmaTma | MainloopKind::WgmmaCpAsync)
+        matches!(self.mainloop, MainloopKind::WgmmaTma | MainloopKind::WgmmaHalo | MainloopKind::WgmmaCpAsync)
     }
 
     /// Returns the number of tiles of a cluster that the results fill.
@@ -450,7 +498,7 @@ impl KernelConfig {
         let TileShape { m, n } = self.tile;
         // Multiplications a cycle, groups that each read their share of both operands, loads for an 8-wide vector.
         let (rate, groups, loads) = match self.mainloop {
-            MainloopKind::WgmmaTma => (2048, WarpGrid::new(m / 64, 1), 0),
+            MainloopKind::WgmmaTma | MainloopKind::WgmmaHalo => (2048, WarpGrid::new(m / 64, 1), 0),
             MainloopKind::WgmmaCpAsync => (2048, WarpGrid::new(m / 64, 1), 1),
             MainloopKind::MmaSync(warps) => (1024, warps, 1),
             MainloopKind::MmaSyncUnaligned(warps) => (1024, warps, 8),
@@ -491,7 +539,11 @@ impl KernelConfig {
         // Reason 2 above.
         let min_waves = match self.mainloop {
             MainloopKind::MmaSync(warps) | MainloopKind::MmaSyncUnaligned(warps) => 8 / u64::from(warps.m * warps.n),
-            MainloopKind::WgmmaTma | MainloopKind::WgmmaCpAsync | MainloopKind::Simt | MainloopKind::SimtVec4 => 1,
+            MainloopKind::WgmmaTma
+            | MainloopKind::WgmmaHalo
+            | MainloopKind::WgmmaCpAsync
+            | MainloopKind::Simt
+            | MainloopKind::SimtVec4 => 1,
         };
         let waves = tiles.div_ceil(u64::from(self.max_resident_tiles(multiprocessors)));
         // Each partial sum is written once and read once.

@@ -25,10 +25,10 @@ mod gemm_variants;
 
 pub use attention_variants::AttentionKernels;
 pub use gemm_variants::{
-    FP8_CONV_TILES, FP8_TILES, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV, MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K,
-    SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, WGMMA_CONV,
-    WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED,
-    WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
+    CONV_HALO, FP8_CONV_TILES, FP8_TILES, HALO_BYTES, MAX_ACCUMULATION_K, MAX_HALO_STEPS, MMA_FP8, MMA_FP8_CONV,
+    MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K, SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, SPLIT_K_REDUCE, TILE_SHAPES,
+    TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS,
+    WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
 };
 
 /// Compilation unit: files in order, preceded by definitions.
@@ -409,7 +409,8 @@ static STANDALONE: &[&Kernel] = &[
 /// Returns the kernels that only compute capability 9.0 (sm_90a) has.
 pub fn wgmma_kernels() -> impl Iterator<Item = &'static Kernel> {
     let by_tma = WGMMA_TMA_GEMM.as_flattened().iter().chain(WGMMA_TMA_CONV.as_flattened());
-    by_tma.chain(&WGMMA_TMA_CONV_SWAPPED).chain(WGMMA_CONV.as_flattened()).chain(&WGMMA_CONV_SWAPPED)
+    let by_threads = WGMMA_CONV.as_flattened().iter().chain(&WGMMA_CONV_SWAPPED);
+    by_tma.chain(&WGMMA_TMA_CONV_SWAPPED).chain(&CONV_HALO).chain(by_threads)
 }
 
 /// Returns the kernels of products of operands of eight bits that only compute capability 9.0 (sm_90a) has.

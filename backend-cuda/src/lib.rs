@@ -14,6 +14,7 @@
 mod attention;
 mod cell;
 mod conv_copies;
+mod conv_halo;
 mod copy;
 mod cross_entropy;
 mod ctc;
@@ -29,6 +30,7 @@ mod gemm_problem;
 mod gpu;
 mod grad_reduce;
 mod gru;
+mod halo_launch;
 mod kernel_selection;
 pub mod kernels;
 mod lstm;
@@ -51,7 +53,7 @@ mod table;
 mod workspace;
 
 pub use cubins::{CubinReport, Cubins, build_all};
-pub use device::Cuda;
+pub use device::{Cuda, HaloTiles};
 pub use error::Error;
 pub use gpu::{Gpu, GpuRecording, nvrtc};
 pub use memory::Memory;

@@ -3,6 +3,7 @@
 
 use crate::{
     Cuda, Error,
+    conv_halo::HaloConv,
     gemm_problem::{GemmKind, GemmProblem},
     kernel_selection::{EIGHT_BIT_FORMATS, KernelConfig},
 };
@@ -35,30 +36,52 @@ pub(crate) enum TestShape {
     Whole,
     /// Boxes that reach beyond the channels of the tensor, where TMA must fill zeros.
     PartialBoxes,
+    /// Halo tiles of eight channels: K steps of two taps, and zeros beside the last one.
+    HaloOfEightChannels,
+    /// Halo tiles of 16 to 48 channels: several taps in a stage of weights, and a last stage that is not full.
+    HaloOfFewPlanes,
+    /// Halo tiles of 64 channels.
+    HaloOfAllPlanes,
 }
 
-/// Ending of the name of a test with [`TestShape::PartialBoxes`].
-const PARTIAL_BOXES: &str = "+partial_boxes";
-
 impl TestShape {
+    /// Tests of halo tiles.
+    const HALO: [Self; 3] = [Self::HaloOfEightChannels, Self::HaloOfFewPlanes, Self::HaloOfAllPlanes];
+
     /// Returns the test that a kernel must pass before it computes a problem.
     pub fn new(problem: &GemmProblem, config: KernelConfig) -> Self {
+        if config.is_halo() {
+            return match HaloConv::new(problem).map_or(0, |conv| conv.channels()) {
+                0..16 => Self::HaloOfEightChannels,
+                16..64 => Self::HaloOfFewPlanes,
+                64.. => Self::HaloOfAllPlanes,
+            };
+        }
         if config.is_tma() && problem.has_partial_boxes() { Self::PartialBoxes } else { Self::Whole }
     }
 
     /// Returns the tests that a kernel may need.
     fn of_config(kind: GemmKind, config: KernelConfig) -> &'static [Self] {
         let is_conv = matches!(kind, GemmKind::Conv(_));
-        if is_conv && config.is_tma() { &[Self::Whole, Self::PartialBoxes] } else { &[Self::Whole] }
+        if config.is_halo() {
+            &Self::HALO
+        } else if is_conv && config.is_tma() {
+            &[Self::Whole, Self::PartialBoxes]
+        } else {
+            &[Self::Whole]
+        }
     }
 
     /// Returns the name of the test of a kernel.
     fn name(self, config: KernelConfig) -> String {
-        let name = config.kernel.module.name;
-        match self {
-            Self::Whole => name.to_owned(),
-            Self::PartialBoxes => format!("{name}{PARTIAL_BOXES}"),
-        }
+        let part = match self {
+            Self::Whole => "",
+            Self::PartialBoxes => "+partial_boxes",
+            Self::HaloOfEightChannels => "+8_channels",
+            Self::HaloOfFewPlanes => "+16_channels",
+            Self::HaloOfAllPlanes => "+64_channels",
+        };
+        format!("{}{part}", config.kernel.module.name)
     }
 }
 
@@ -66,16 +89,24 @@ impl TestShape {
 /// parameter, so that swapping them is detected.
 pub(crate) fn test_conv(config: KernelConfig, pass: Pass, test: TestShape) -> Result<Conv2d, Error> {
     let shape = || -> Result<Conv2d, ShapeError> {
-        if !config.is_tma() {
-            return Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]);
-        }
         let stride = if pass == Pass::Data { [1, 1] } else { [1, 2] };
-        let (channels, outputs, groups) = match test {
-            TestShape::Whole => (256, 384, 2),
-            TestShape::PartialBoxes => (72, 136, 1),
+        let by_tma = |channels, outputs, groups| {
+            let p = Conv2d::padded([2, 10, 16, channels], outputs, [2, 3], [0, 2])?;
+            p.dilation([2, 1])?.stride(stride)?.groups(groups)
         };
-        let p = Conv2d::padded([2, 10, 16, channels], outputs, [2, 3], [0, 2])?;
-        p.dilation([2, 1])?.stride(stride)?.groups(groups)
+        // Images of more than one tile, whose edges are inside of the last ones. Results fill more than one block of 64.
+        let halo = |size: [u32; 2], channels, results, kernel, padding| {
+            let [c, o] = if pass == Pass::Data { [results, channels] } else { [channels, results] };
+            Conv2d::padded([2, size[0], size[1], c], o, kernel, padding)
+        };
+        match test {
+            TestShape::Whole if !config.is_tma() => Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]),
+            TestShape::Whole => by_tma(256, 384, 2),
+            TestShape::PartialBoxes => by_tma(72, 136, 1),
+            TestShape::HaloOfEightChannels => halo([18, 21], 8, 72, [7, 7], [3, 2]),
+            TestShape::HaloOfFewPlanes => halo([21, 18], 16, 136, [3, 3], [1, 2]),
+            TestShape::HaloOfAllPlanes => halo([9, 18], 64, 72, [7, 7], [2, 3]),
+        }
     };
     shape().map_err(invalid)
 }

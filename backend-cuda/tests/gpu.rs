@@ -10,7 +10,7 @@ mod stored;
 #[path = "../../tests/engine/tests/beside/tasks.rs"]
 mod tasks;
 
-use gradscale_cuda::Cuda;
+use gradscale_cuda::{Cuda, HaloTiles};
 
 /// Opens the first GPU. Without one it prints that, or fails with `GRADSCALE_REQUIRE_DEVICE=1`.
 fn gpu() -> Option<Cuda> {
@@ -33,6 +33,10 @@ fn every_tile_of_every_product() {
         gemm::check(&device);
         println!("kernels for this architecture alone: {:?}", device.self_test_results());
         assert!(device.self_test_results().values().all(Result::is_ok), "{:?}", device.self_test_results());
+        let [halo, others] = [HaloTiles::Always, HaloTiles::Never]
+            .map(|halo_tiles| gpu().expect("as before").with_halo_tiles(halo_tiles));
+        gemm::check_halo(&halo, true);
+        gemm::check_infinity(&halo, &others);
     }
 }
 
@@ -52,6 +56,7 @@ fn products_in_eight_bits() {
 fn segnet() {
     if gpu().is_some() {
         segnet::check(|| gpu().expect("as before"));
+        segnet::check_few_channels(|| gpu().expect("as before").with_halo_tiles(HaloTiles::Always));
     }
 }
 

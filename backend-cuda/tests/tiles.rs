@@ -6,7 +6,10 @@ mod gemm;
 mod stored;
 
 use emulated::Emulated;
-use gradscale_cuda::kernels::{MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, wgmma_kernels};
+use gradscale_cuda::{
+    HaloTiles,
+    kernels::{CONV_HALO, MMA_SYNC_CONV, MMA_SYNC_GEMM, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, wgmma_kernels},
+};
 
 #[test]
 fn every_tile_of_every_product() {
@@ -60,6 +63,37 @@ fn any_size_in_bands() {
 #[test]
 fn any_size_by_tma() {
     check_copied(90, 1 << 25, false);
+}
+
+/// Convolutions of few channels from halo tiles, on one multiprocessor, which computes all tiles, and on several.
+#[test]
+fn convolutions_from_halo_tiles() {
+    for (multiprocessors, more) in [(1, false), (3, true)] {
+        match Emulated::new(90, multiprocessors) {
+            Ok(emulated) => {
+                let device = emulated.open().expect("a device").with_halo_tiles(HaloTiles::Always);
+                gemm::check_halo(&device, more);
+                let used = emulated.used();
+                assert!(CONV_HALO.iter().all(|kernel| used.contains_key(kernel.module.name)), "{used:?}");
+                let results = device.self_test_results();
+                // Three numbers of channels of both passes.
+                assert!(results.len() == 6 && results.values().all(Result::is_ok), "{results:?}");
+            }
+            Err(reason) => println!("SKIPPED: {reason}"),
+        }
+    }
+}
+
+#[test]
+fn an_infinity_stays_in_its_window() {
+    match Emulated::new(90, 1) {
+        Ok(emulated) => {
+            let [halo, others] = [HaloTiles::Always, HaloTiles::Never]
+                .map(|halo_tiles| emulated.open().expect("a device").with_halo_tiles(halo_tiles));
+            gemm::check_infinity(&halo, &others);
+        }
+        Err(reason) => println!("SKIPPED: {reason}"),
+    }
 }
 
 /// Every product of aligned f32 operands, and of some more multiprocessors, which split sums.

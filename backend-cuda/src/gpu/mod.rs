@@ -12,7 +12,7 @@ mod timing;
 mod upload;
 
 pub use recording::GpuRecording;
-pub use tensor_maps::{Im2col, TensorMap, Tiled};
+pub use tensor_maps::{Im2col, Planes, TensorMap, Tiled};
 
 use crate::{CubinReport, Cubins, Error, error::driver_error, kernels::Kernel};
 use bytemuck::NoUninit;
@@ -306,6 +306,15 @@ impl Gpu {
     pub(crate) fn tensor_map(&self, tensor: &Tiled) -> Result<TensorMap, Error> {
         self.enter()?;
         tensor_maps::tiled(tensor).map_err(driver_error("describe a matrix"))
+    }
+
+    /// Encodes the tensor map of images in planes of eight channels that kernels pass to TMA.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn planes_map(&self, images: &Planes) -> Result<TensorMap, Error> {
+        self.enter()?;
+        tensor_maps::planes(images).map_err(driver_error("describe planes"))
     }
 
     /// Encodes the im2col tensor map that kernels pass to TMA.

@@ -1,15 +1,19 @@
-//! Tensor maps of TMA for halves: lines of 128 bytes with swizzled 16-byte pieces, and zeros outside the tensor.
+//! Tensor maps of TMA for halves, with zeros outside the tensor: lines of 128 bytes with swizzled 16-byte pieces, or planes
+//! of such pieces.
 
 use bytemuck::{Pod, Zeroable};
 use core::ffi::c_void;
 use cudarc::driver::{
     DriverError,
     sys::{
-        self, CUtensorMapDataType_enum::CU_TENSOR_MAP_DATA_TYPE_FLOAT16 as HALVES,
+        self,
+        CUtensorMapDataType_enum::CU_TENSOR_MAP_DATA_TYPE_FLOAT16 as HALVES,
         CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE as FILL_ZEROS,
         CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE as NO_INTERLEAVE,
         CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B as PROMOTE_L2_256B,
-        CUtensorMapSwizzle_enum::CU_TENSOR_MAP_SWIZZLE_128B as SWIZZLE_128B,
+        CUtensorMapSwizzle_enum::{
+            CU_TENSOR_MAP_SWIZZLE_128B as SWIZZLE_128B, CU_TENSOR_MAP_SWIZZLE_NONE as SWIZZLE_NONE,
+        },
     },
 };
 
@@ -66,6 +70,17 @@ impl Im2col {
     }
 }
 
+/// Images of halves as TMA sees them in planes of eight channels: [8 channels, column, row, plane, image].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planes {
+    /// Address of the first element, a multiple of 16.
+    pub at: u64,
+    /// Number of channels (a multiple of 8), columns, rows and images.
+    pub sizes: [u32; 4],
+    /// Columns and rows of a box, at most 256. It has all planes.
+    pub tile: [u32; 2],
+}
+
 /// Tensor map as the TMA hardware reads it (PTX ISA, "Tensors").
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
@@ -76,21 +91,44 @@ pub struct TensorMap(pub [u64; 16]);
 /// # Errors
 /// The driver's.
 pub fn tiled(tensor: &Tiled) -> Result<TensorMap, DriverError> {
+    boxes(tensor.at, tensor.sizes.map(u64::from), &tensor.strides, tensor.tile, SWIZZLE_128B)
+}
+
+/// Creates the tensor map by which TMA loads parts of images as planes of eight channels.
+///
+/// A plane is a dimension whose distance, 16 bytes, is less than that of pixels.
+///
+/// # Errors
+/// The driver's.
+pub fn planes(images: &Planes) -> Result<TensorMap, DriverError> {
+    let [channels, columns, rows, count] = images.sizes.map(u64::from);
+    let (plane_count, pixel) = (channels / 8, 2 * channels);
+    let strides = [pixel, pixel * columns, 16, pixel * columns * rows];
+    let tile = [8, images.tile[0], images.tile[1], images.sizes[0] / 8, 1];
+    boxes(images.at, [8, columns, rows, plane_count, count], &strides, tile, SWIZZLE_NONE)
+}
+
+/// Creates the tensor map of a tensor and of the box that a load brings. `strides` are those of all dimensions but the first.
+fn boxes<const RANK: usize>(
+    at: u64, sizes: [u64; RANK], strides: &[u64], tile: [u32; RANK], swizzle: sys::CUtensorMapSwizzle,
+) -> Result<TensorMap, DriverError> {
+    debug_assert_eq!(strides.len() + 1, RANK, "strides of the outer dimensions");
+    #[expect(clippy::cast_possible_truncation, reason = "at most 5")]
+    let rank = RANK as u32;
     let mut map = sys::CUtensorMap { opaque: [0; 16] };
-    let (at, sizes) = (tensor.at as *mut c_void, tensor.sizes.map(u64::from));
     // SAFETY: all arrays are as long as the rank asks for; the address is only noted.
     let result = unsafe {
         sys::cuTensorMapEncodeTiled(
             &raw mut map,
             HALVES,
-            3,
-            at,
+            rank,
+            at as *mut c_void,
             sizes.as_ptr(),
-            tensor.strides.as_ptr(),
-            tensor.tile.as_ptr(),
-            [1; 3].as_ptr(),
+            strides.as_ptr(),
+            tile.as_ptr(),
+            [1; RANK].as_ptr(),
             NO_INTERLEAVE,
-            SWIZZLE_128B,
+            swizzle,
             PROMOTE_L2_256B,
             FILL_ZEROS,
         )

@@ -73,8 +73,23 @@ fn weights_of_few_outputs_have_them_as_columns() {
         // No more splits than there are multiprocessors to work on them, where the kernel adds long sums itself.
         assert!(split_k.splits <= 4 * H100 && (c == 8 || split_k.splits <= 21), "{c} to {o}: {split_k:?}");
     }
-    let (forward, _) = best_config(&convolution(64, 64, [180, 240], Pass::Forward), H100);
-    assert_eq!(forward, "wgmma_tma_forward_128x64");
+}
+
+/// SegNet's convolutions of few channels read halos. Images smaller than a tile waste most of it.
+#[test]
+fn few_channels_are_convolved_from_halo_tiles() {
+    for (c, o, size, pass, name) in [
+        (64, 64, [360, 480], Pass::Forward, "conv_halo_forward"),
+        (64, 64, [180, 240], Pass::Data, "conv_halo_data"),
+        (64, 64, [90, 120], Pass::Forward, "conv_halo_forward"),
+        // Pictures, padded.
+        (8, 64, [360, 480], Pass::Forward, "conv_halo_forward"),
+        (128, 128, [180, 240], Pass::Forward, "wgmma_tma_forward_128x128"),
+    ] {
+        assert_eq!(best_config(&convolution(c, o, size, pass), H100).0, name, "{c} to {o} of {size:?}");
+    }
+    let small = Conv2d::padded([256, 9, 9, 64], 64, [3, 3], [1, 1]).expect("a shape");
+    assert_eq!(best_config(&GemmProblem::conv(&small, Pass::Forward), H100).0, "wgmma_tma_forward_128x64");
 }
 
 /// Sizes that look random, the same in every run.
@@ -178,7 +193,9 @@ fn channels_of_any_eight_come_by_tma() {
     for channels in [112, 160, 208, 288] {
         assert!(chosen(channels, 96, Pass::Weight).starts_with("wgmma_tma_weight"), "{channels}");
     }
-    assert_eq!(chosen(16, 96, Pass::Forward), "wgmma_forward_128x128");
+    assert_eq!(chosen(16, 96, Pass::Forward), "conv_halo_forward");
+    // Planes of eight channels come in pairs.
+    assert_eq!(chosen(24, 96, Pass::Forward), "wgmma_forward_128x128");
 }
 
 /// Phases of ResNet-50's strided convolutions are loaded by TMA, which never loads a stride in the data pass.

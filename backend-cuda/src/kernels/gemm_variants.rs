@@ -309,6 +309,46 @@ macro_rules! wgmma_tma_convolutions {
     };
 }
 
+/// Macro of a convolution from halo tiles: four stages of weights of 64 results and 64 of k, sums of 256 pixels × 64 results, 256
+/// bytes of barriers, and two halos.
+macro_rules! conv_halo {
+    ($name:literal, [$($layout:expr),*]) => {
+        Kernel {
+            module: &Module {
+                defines: &[$($layout,)* ("TILE_M", 64), ("TILE_N", 128), ("STAGES", 4), ("CONSUMER_THREADS", 256),
+                    ("EPILOGUE_THREADS", 128), ("HALO_BYTES", HALO_BYTES), ("MAX_HALO_STEPS", MAX_HALO_STEPS)],
+                threads: 512,
+                blocks: 1,
+                shared: 4 * 8192 + 256 * 64 * 4 + 256 + HALO_BYTES,
+                arch: [90, 90],
+                ..Module::new(
+                    concat!("conv_halo_", $name),
+                    &[
+                        STORE,
+                        WARPGROUP,
+                        IMPLICIT_GEMM,
+                        WGMMA_STAGES,
+                        file!("conv_halo.cuh"),
+                        file!("epilogue_pipeline.cuh"),
+                        file!("conv_halo.cu"),
+                    ],
+                )
+            },
+            entry: "conv_halo",
+        }
+    };
+}
+
+/// Bytes of shared memory for the two halos of [`CONV_HALO`]: what a block of 227 KiB has beside 99 KiB of weights, sums,
+/// barriers and 3 KiB of statistics.
+pub const HALO_BYTES: u32 = 130_816;
+/// Maximum number of K steps of [`CONV_HALO`], whose offsets are parameters of the kernel: 64 taps of 64 channels.
+pub const MAX_HALO_STEPS: u32 = 256;
+/// Kernels of convolutions of up to 64 summed channels from halo tiles (sm_90a alone): forward, data.
+pub static CONV_HALO: [Kernel; 2] = [
+    conv_halo!("forward", [("MODE", 1), ("A_K_CONTIGUOUS", 1), ("B_K_CONTIGUOUS", 1)]),
+    conv_halo!("data", [("MODE", 2), ("A_K_CONTIGUOUS", 0), ("B_K_CONTIGUOUS", 1)]),
+];
 /// Maximum number of terms in one accumulator of tensor cores. Accumulators truncate, so long sums of one sign drift.
 pub const MAX_ACCUMULATION_K: u32 = 4096;
 /// Number of products of eight bits that tensor cores add before their sum is added in f32 registers. Their accumulators keep

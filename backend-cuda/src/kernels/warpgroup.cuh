@@ -146,6 +146,15 @@ DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 f
         "l"(&from), "r"(full), "r"(x), "r"(y), "r"(z)
         : "memory");
 }
+// Loads a box of an image from (column, row) on, which may be outside of it, as planes of eight channels: [plane][row]
+// [column][16 bytes] without a swizzle.
+DEVICE void tma_load_planes(void* to, const TensorMap& from, int column, int row, u32 image, u32 full) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %3, %6}], [%2];" ::
+            "r"(shared_address(to)),
+        "l"(&from), "r"(full), "r"(0), "r"(column), "r"(row), "r"(image)
+        : "memory");
+}
 // Loads 64 channels from c on of pixels: the one at (column, row) of an image and its successors, shifted by a tap (PTX ISA,
 // "im2col mode").
 DEVICE void tma_load_im2col(void* to, const TensorMap& from, u32 c, int column, int row, u32 image, u32 right, u32 down,

@@ -37,6 +37,13 @@ fn product(shape: [u32; 4]) -> usize {
 /// Returns the results for operands and results of a type, and their row. With `more` a bias is added, if possible, and the destination is
 /// accumulated.
 fn results<B: Backend>(device: &B, work: Work, dtype: DType, more: bool) -> Result<(Vec<f32>, Stats), B::Error> {
+    results_of(device, work, dtype, more, &|_| {})
+}
+
+/// Returns the same of a first operand that `change` has changed, if it is halves.
+fn results_of<B: Backend>(
+    device: &B, work: Work, dtype: DType, more: bool, change: &dyn Fn(&mut [f16]),
+) -> Result<(Vec<f32>, Stats), B::Error> {
     let [a_len, b_len, y_len] = match work {
         Work::Gemm(p) => p.lens().map(|len| len as usize),
         Work::Conv(p, Pass::Forward) => [product(p.x()), product(p.w()), product(p.y())],
@@ -45,7 +52,10 @@ fn results<B: Backend>(device: &B, work: Work, dtype: DType, more: bool) -> Resu
     };
     let load = |len, seed| {
         let mut buffer = device.alloc(dtype, len)?;
-        let values = numbers(len, seed);
+        let mut values = numbers(len, seed);
+        if seed == 1 {
+            change(&mut values);
+        }
         match dtype {
             DType::F16 => device.write(Data::F16(&values), &mut buffer)?,
             _ => device.write(Data::F32(&values.iter().map(|x| x.to_f32()).collect::<Vec<_>>()), &mut buffer)?,
@@ -123,6 +133,9 @@ fn shapes() -> Result<Vec<Work>, ShapeError> {
         Conv2d::new([2, 10, 9, 64], 136, [1, 1])?,
     ];
     all.extend(by_tma.into_iter().flat_map(|p| Pass::ALL.map(|pass| Work::Conv(p, pass))));
+    // Whole tiles of pixels, for which halo tiles are fastest.
+    let halo = Conv2d::padded([2, 16, 32, 64], 64, [3, 3], [1, 1])?;
+    all.extend(Pass::ALL.map(|pass| Work::Conv(halo, pass)));
     // Shapes that TMA does not support, and empty ones.
     let nothing = [
         Conv2d::padded([0, 6, 6, 64], 128, [3, 3], [1, 1])?,
@@ -175,6 +188,37 @@ fn copied_shapes() -> Result<Vec<Work>, ShapeError> {
     Ok(all)
 }
 
+/// Convolutions by halo tiles: of an odd number of slices, of stages that are not full, of one tile and of several, of images
+/// smaller than a tile, with paddings from none to all, and of several blocks of results.
+fn halo_shapes() -> Result<Vec<Work>, ShapeError> {
+    let mut all = vec![];
+    for (images, size, summed, results, kernel, padding) in [
+        (1, [1, 1], 8, 32, [3, 3], [1, 1]),
+        (2, [7, 9], 8, 64, [7, 7], [3, 3]),
+        (1, [17, 33], 8, 72, [3, 5], [1, 2]),
+        (1, [20, 20], 8, 40, [2, 4], [0, 3]),
+        (3, [7, 9], 16, 64, [3, 3], [2, 2]),
+        (2, [18, 20], 16, 32, [3, 5], [0, 0]),
+        (1, [16, 16], 16, 128, [5, 5], [2, 2]),
+        (1, [17, 33], 32, 64, [3, 3], [1, 1]),
+        (2, [9, 7], 32, 72, [5, 5], [4, 4]),
+        (1, [19, 18], 48, 64, [3, 3], [1, 0]),
+        (1, [7, 9], 48, 40, [7, 5], [3, 2]),
+        (1, [1, 1], 64, 64, [3, 3], [1, 1]),
+        (1, [17, 33], 64, 32, [3, 3], [1, 1]),
+        (2, [7, 9], 64, 128, [7, 7], [3, 3]),
+        (1, [9, 17], 64, 72, [2, 3], [1, 0]),
+    ] {
+        let conv = |c, o| Conv2d::padded([images, size[0], size[1], c], o, kernel, padding);
+        all.extend([Work::Conv(conv(summed, results)?, Pass::Forward), Work::Conv(conv(results, summed)?, Pass::Data)]);
+    }
+    // Images of three channels, and phases of a strided convolution.
+    all.push(Work::Conv(Conv2d::padded([2, 12, 18, 3], 64, [7, 7], [3, 3])?, Pass::Forward));
+    let strided = Conv2d::padded([2, 21, 35, 40], 16, [5, 5], [2, 2])?.stride([2, 2])?;
+    all.push(Work::Conv(strided, Pass::Data));
+    Ok(all)
+}
+
 /// Long sums of few results: cut on a device of eight multiprocessors.
 fn long_sums() -> Result<Vec<Work>, ShapeError> {
     // Groups of channels that TMA does not load, and channels that it does.
@@ -202,6 +246,29 @@ pub fn check_some(device: &Cuda, count: usize) {
 /// Tests shapes of which operands are copied.
 pub fn check_copied(device: &Cuda, more: bool) {
     check_these(device, copied_shapes().expect("valid shapes"), more);
+}
+
+/// Tests convolutions that halo tiles compute, with a bias and an added destination if `more`.
+pub fn check_halo(device: &Cuda, more: bool) {
+    check_these(device, halo_shapes().expect("valid shapes"), more);
+}
+
+/// Tests that a value that is not finite reaches those results alone whose taps read it: as many as by the other kernels.
+pub fn check_infinity(halo: &Cuda, others: &Cuda) {
+    for (channels, kernel) in [(8, [3, 3]), (8, [2, 3]), (16, [3, 3]), (48, [3, 3])] {
+        let p = Conv2d::padded([2, 18, 17, channels], 32, kernel, [1, 1]).expect("a valid shape");
+        let work = Work::Conv(p, Pass::Forward);
+        // One in each image, the last one at its last pixel.
+        let change = |x: &mut [f16]| {
+            let half = x.len() / 2;
+            (x[half / 3], x[2 * half - 1]) = (f16::INFINITY, f16::INFINITY);
+        };
+        let [(values, row), (want, want_row)] =
+            [halo, others].map(|device| results_of(device, work, DType::F16, false, &change).expect("runs"));
+        assert!(values.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "{work:?}");
+        assert_eq!(row.counts(), want_row.counts(), "{work:?}");
+        assert!(values.iter().any(|value| !value.is_finite()), "{work:?}");
+    }
 }
 
 /// Products in f32 of which four neighbouring elements are aligned, of more rows and columns than a tile has, and results

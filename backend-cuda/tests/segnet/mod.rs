@@ -47,11 +47,18 @@ fn noise(len: usize, below: u32) -> Vec<u8> {
     (0..len).map(|_| u8::try_from(next()).expect("below 256")).collect()
 }
 
-/// Loss times 2^-shift, decay times 2^-shift, learning rate times 2^shift.
+/// Trains SegNet of width 8: loss times 2^-shift, decay times 2^-shift, learning rate times 2^shift.
 fn train<B: Backend<Error: 'static>>(device: B, method: &str, steps: usize, recorded: bool, shift: i32) -> Trained {
+    train_width(device, 8, method, steps, recorded, shift)
+}
+
+/// Trains SegNet with that many channels in every layer.
+fn train_width<B: Backend<Error: 'static>>(
+    device: B, width: usize, method: &str, steps: usize, recorded: bool, shift: i32,
+) -> Trained {
     let small = 2f32.powi(-shift);
     let mut parameters = Parameters::seeded(3);
-    let net = SegNet::new(&mut parameters.at("net"), 3, 8, 4);
+    let net = SegNet::new(&mut parameters.at("net"), 3, width, 4);
     let optimizer = Sgd { momentum: 0.9, weight_decay: 5e-4 * small, ..Sgd::new(0.05 / f64::from(small)) };
     let method: Method = method.parse().expect("a method");
     let mut trainer = Trainer::new(device, parameters, optimizer, method)
@@ -74,6 +81,18 @@ fn train<B: Backend<Error: 'static>>(device: B, method: &str, steps: usize, reco
     let weights = trainer.parameters().expect("readable").into_iter();
     let weights = weights.map(|(_, tensor)| tensor.data.iter().map(|v| v.to_bits()).collect()).collect();
     Trained { losses, weights, exponents, skipped }
+}
+
+/// Trains some steps with 32 channels, for which there are halo tiles: recorded steps have the bits of eager ones, and losses
+/// are those of the CPU.
+pub fn check_few_channels<B: Backend<Error: 'static>>(open: impl Fn() -> B) {
+    let steps = 4;
+    let eager = train_width(open(), 32, "gs:exact", steps, false, 0);
+    assert_eq!(train_width(open(), 32, "gs:exact", steps, true, 0), eager, "recorded steps");
+    let cpu = train_width(Cpu::new(0).expect("threads"), 32, "gs:exact", steps, false, 0);
+    for (here, there) in eager.losses.iter().zip(&cpu.losses) {
+        assert!((here / there - 1.0).abs() < 0.01, "losses {:?}, {:?} on a CPU", eager.losses, cpu.losses);
+    }
 }
 
 /// Runs all of these tests, and those that other devices share.
