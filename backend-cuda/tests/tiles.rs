@@ -86,13 +86,15 @@ fn convolutions_from_halo_tiles() {
 
 #[test]
 fn an_infinity_stays_in_its_window() {
-    match Emulated::new(90, 1) {
-        Ok(emulated) => {
-            let [halo, others] = [HaloTiles::Always, HaloTiles::Never]
-                .map(|halo_tiles| emulated.open().expect("a device").with_halo_tiles(halo_tiles));
-            gemm::check_infinity(&halo, &others);
+    match (Emulated::new(90, 1), Emulated::new(90, 1)) {
+        (Ok(halo), Ok(others)) => {
+            let devices = [(&halo, HaloTiles::Always), (&others, HaloTiles::Never)]
+                .map(|(emulated, halo_tiles)| emulated.open().expect("a device").with_halo_tiles(halo_tiles));
+            gemm::check_infinity(&devices[0], &devices[1]);
+            let [ran, ran_elsewhere] = [halo, others].map(|emulated| emulated.used().contains_key("conv_halo_forward"));
+            assert!(ran && !ran_elsewhere, "halo tiles where they are wanted");
         }
-        Err(reason) => println!("SKIPPED: {reason}"),
+        (Err(reason), _) | (_, Err(reason)) => println!("SKIPPED: {reason}"),
     }
 }
 

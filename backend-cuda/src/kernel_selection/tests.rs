@@ -82,6 +82,8 @@ fn few_channels_are_convolved_from_halo_tiles() {
         (64, 64, [360, 480], Pass::Forward, "conv_halo_forward"),
         (64, 64, [180, 240], Pass::Data, "conv_halo_data"),
         (64, 64, [90, 120], Pass::Forward, "conv_halo_forward"),
+        // 144 tiles would take two rounds.
+        (64, 64, [45, 60], Pass::Forward, "wgmma_tma_forward_128x64"),
         // Pictures, padded.
         (8, 64, [360, 480], Pass::Forward, "conv_halo_forward"),
         (128, 128, [180, 240], Pass::Forward, "wgmma_tma_forward_128x128"),
