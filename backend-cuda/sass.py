@@ -79,6 +79,7 @@ PARTIAL_SUMS = "sums of a product left to be stored"
 PRODUCTS = [
     ("wgmma_tma_gemm_128x256", 90, WAITED, (8, 1, 2)),
     ("wgmma_tma_forward_128x64", 90, APART, (2, 2, 2)),
+    ("conv_halo_forward", 90, APART, (2, 4, 2)),
     ("wgmma_tma_gemm_128x128", 90, APART, (2, 4, 2)),
     ("wgmma_tma_weight_t_128x64", 90, APART, (2, 2, 2)),
     ("mma_sync_gemm_128x128", 80, WAITED, (2, 4, 1)),

@@ -163,12 +163,13 @@ pub fn beside_blas(bench: &mut Bench<'_>, case: &GemmCase) -> Result<(), Error> 
 }
 
 /// Kernel by warpgroups that computes a product: with tiles of 256 columns; of 64, whose end overlaps with the next
-/// tile's products; of 64, with operands that threads load.
+/// tile's products; of 64, with operands that threads load; from halo tiles.
 #[derive(Clone, Copy)]
 pub enum By {
     Largest,
     Narrow,
     NarrowOfThreads,
+    Halo,
 }
 
 /// Returns the work of a product on the device, in tiles of 128 rows where warpgroups multiply: those of 64 rows read
@@ -190,18 +191,26 @@ fn asked(bench: &Bench<'_>, by: By, size: [f64; 3], memory: f64, cut: bool) -> O
             ([128.0, 64.0], [64.0, 64.0], inner, epilogue)
         }
         By::NarrowOfThreads => ([128.0, 64.0], [64.0, 64.0], 0.0, [count(end)?, 0.0]),
+        By::Halo => {
+            // A warp multiplies 16 results by 128 pixels, twice what the loop of a tile's 16 rows and 64 columns does. Pixels
+            // outside of an image are not counted.
+            let inner = count("inner loop of conv_halo_forward")? / 2.0;
+            let epilogue = [count("sums of a product left to be stored")?, count("end of a product beside the next")?];
+            ([256.0, 64.0], [128.0, 64.0], inner, epilogue)
+        }
     };
     Some(Product { size, tile, part, inner, epilogue, cut, memory }.work(bench.figures()?))
 }
 
 /// Measures the convolutions of SegNetBasic with a batch of 12 images of 360 × 480, width 64.
 pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
-    for (name, h, w, c) in [
-        ("encoder.conv1", 360, 480, 3),
-        ("decoder.conv1", 360, 480, 64),
-        ("encoder.conv2", 180, 240, 64),
-        ("encoder.conv3", 90, 120, 64),
-        ("encoder.conv4", 45, 60, 64),
+    for (name, h, w, c, by) in [
+        ("encoder.conv1", 360, 480, 3, By::Halo),
+        ("decoder.conv1", 360, 480, 64, By::Halo),
+        ("encoder.conv2", 180, 240, 64, By::Halo),
+        ("encoder.conv3", 90, 120, 64, By::Halo),
+        // 144 halo tiles would take two rounds of 132 multiprocessors.
+        ("encoder.conv4", 45, 60, 64, By::Narrow),
     ] {
         let (batch, h, w) = bench.size((12, h, w), (1, 8, 8));
         let p = Conv2d::padded([batch, h, w, c], 64, [7, 7], [3, 3]).map_err(shape)?;
@@ -211,7 +220,11 @@ pub fn conv(bench: &mut Bench<'_>) -> Result<(), Error> {
             if !bench.wants(&name) || (c == 3 && pass == Pass::Data) {
                 continue;
             }
-            let by = if c % 64 == 0 { By::Narrow } else { By::NarrowOfThreads };
+            let by = match pass {
+                Pass::Forward | Pass::Data => by,
+                Pass::Weight if c % 64 == 0 => By::Narrow,
+                Pass::Weight => By::NarrowOfThreads,
+            };
             one_pass(bench, &ConvCase { name, p, pass, operands: DType::F16, by: Some(by) })?;
         }
     }
