@@ -4,6 +4,8 @@
 
 mod emulated;
 
+#[path = "../benches/cuda/ablation.rs"]
+mod ablation;
 #[path = "../benches/cuda/attention.rs"]
 mod attention;
 #[path = "../benches/cuda/blas.rs"]
@@ -231,6 +233,19 @@ fn products_of_all_sizes_run() {
 }
 
 /// Products and convolutions in eight bits and a decoder's step have lines; on a device without such units there are none.
+/// The variants run in the place of the kernel, and nowhere else.
+#[test]
+fn ablations_of_a_convolution() {
+    let Some((emulated, device)) = emulated(90) else { return };
+    let mut bench = small(&device, &["ablation"]);
+    ablation::measure(&mut bench, &|| emulated.open()).expect("it runs");
+    assert_eq!(rows(&bench).len(), 8, "{:?}", rows(&bench));
+    let used = emulated.used();
+    let names = ablation::VARIANTS.iter().map(|variant| variant.kernel().module.name);
+    let names: Vec<_> = names.chain(["wgmma_tma_forward_128x64", "conv_halo_forward"]).collect();
+    assert!(names.iter().all(|&name| used.contains_key(name)), "{names:?} of {used:?}");
+}
+
 #[test]
 fn products_in_eight_bits_beside_halves() {
     for (arch, count) in [(80, 0), (89, 14)] {

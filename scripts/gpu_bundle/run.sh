@@ -95,10 +95,10 @@ unpack_wheel() {
 }
 
 # One launch of a kernel under ncu, with the sections that show what bounds it.
-profile() { # kernel (regular expression), words of the bench
-    local kernel=$1
-    shift
-    "$ncu" --csv --page details --kernel-name "regex:$kernel" --launch-count 1 --section SpeedOfLight \
+profile() { # kernel (regular expression), its launches before, words of the bench
+    local kernel=$1 skipped=$2
+    shift 2
+    "$ncu" --csv --page details --kernel-name "regex:$kernel" --launch-skip "$skipped" --launch-count 1 --section SpeedOfLight \
         --section MemoryWorkloadAnalysis --section Occupancy --section WarpStateStats --section LaunchStats \
         bin/cuda-bench "$@" 2>&1 | grep -E '^"|==ERROR==|==WARNING==' || echo "no launch of $kernel was profiled"
 }
@@ -190,13 +190,16 @@ phase_attention() {
     python3 peers.py "${on_cpu[@]}" attention
 }
 phase_bench_elements() { bin/cuda-bench "${small[@]}" copy cast norm softmax cross-entropy update; }
+phase_ablation() { with_clocks bin/cuda-bench "${small[@]}" ablation; }
 phase_ncu() {
     ncu=$(command -v ncu || ls /usr/local/cuda*/bin/ncu 2>/dev/null | head -1)
     [[ -n "$ncu" ]] || { echo "not here: no ncu" && return 0; }
-    profile '^wgmma_tma_forward_128x64' "conv decoder.conv1 Forward"
-    profile 'forward' "conv encoder.conv1 Forward"
-    profile '^pool$' launches
-    profile '^norm_columns' norm
+    # A self-test launches each kernel of this architecture alone once.
+    profile '^conv_halo$' 1 "conv decoder.conv1 Forward"
+    profile '^conv_halo$' 1 "conv encoder.conv1 Forward"
+    profile '^wgmma_tma$' 1 ablation
+    profile '^pool$' 0 launches
+    profile '^norm_columns' 0 norm
 }
 phase_segnet() { bin/cuda-tests segnet --nocapture; }
 phase_train() {
