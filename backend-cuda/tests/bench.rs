@@ -239,11 +239,11 @@ fn ablations_of_a_convolution() {
     let Some((emulated, device)) = emulated(90) else { return };
     let mut bench = small(&device, &["ablation"]);
     ablation::measure(&mut bench, &|| emulated.open()).expect("it runs");
-    assert_eq!(rows(&bench).len(), 8, "{:?}", rows(&bench));
+    assert_eq!(rows(&bench).len(), 14, "{:?}", rows(&bench));
     let used = emulated.used();
-    let names = ablation::VARIANTS.iter().map(|variant| variant.kernel().module.name);
-    let names: Vec<_> = names.chain(["wgmma_tma_forward_128x64", "conv_halo_forward"]).collect();
-    assert!(names.iter().all(|&name| used.contains_key(name)), "{names:?} of {used:?}");
+    let kernels = ablation::WHOLE.iter().flat_map(ablation::Whole::kernels);
+    let names: Vec<_> = kernels.map(|kernel| kernel.module.name).collect();
+    assert!(names.len() == 7 && names.iter().all(|&name| used.contains_key(name)), "{names:?} of {used:?}");
 }
 
 #[test]

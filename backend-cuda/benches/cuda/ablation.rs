@@ -1,5 +1,5 @@
-//! Ablations of the forward convolution of 64 channels by im2col, with the kernel of halo tiles beside them: what its time goes
-//! to. A variant leaves out a part of the kernel, so its results are wrong by intent.
+//! Ablations of the forward convolution of 64 channels, by im2col and from halo tiles: what its time goes to. A variant leaves out
+//! a part of a kernel, so its results are wrong by intent.
 
 use crate::{
     measure::{Bench, Work},
@@ -12,17 +12,22 @@ use gradscale_core::{
 };
 use gradscale_cuda::{
     Cuda, Error, HaloTiles, Memory,
-    kernels::{File, Kernel, Module, WGMMA_TMA_CONV},
+    kernels::{CONV_HALO, File, Kernel, Module, WGMMA_TMA_CONV},
 };
 use std::cell::RefCell;
 
-/// Kernel of 128 pixels × 64 outputs.
-static IM2COL: &Kernel = &WGMMA_TMA_CONV[0][1];
-/// Its file that variants change.
-const CHANGED_FILE: &str = "wgmma_tma.cu";
+/// Kernel whose parts are left out.
+pub struct Whole {
+    name: &'static str,
+    kernel: &'static Kernel,
+    /// Its file that variants change.
+    file: &'static str,
+    halo_tiles: HaloTiles,
+    variants: &'static [Variant],
+}
 
-/// Kernel that leaves out a part of its work, as replacements in the text of [`CHANGED_FILE`].
-pub struct Variant {
+/// Kernel that leaves out a part of its work, as replacements in the text of a file.
+struct Variant {
     name: &'static str,
     replacements: &'static [(&'static str, &'static str)],
 }
@@ -30,9 +35,7 @@ pub struct Variant {
 const EXPECT_BYTES: &str = "mbarrier_arrive_expect_tx(full + 8 * stage, STAGE_ELEMENTS * 2);";
 const LOAD_A: &str = "load_a_tile(a, p, position, full + 8 * stage);";
 const LOAD_B: &str = "load_b_tile(a + A_STAGE_ELEMENTS, p, position, rank, full + 8 * stage);";
-
-/// Variants of the kernel.
-pub const VARIANTS: [Variant; 3] = [
+const IM2COL_VARIANTS: [Variant; 3] = [
     Variant {
         name: "multiply only",
         replacements: &[(EXPECT_BYTES, "mbarrier_arrive(full + 8 * stage);"), (LOAD_A, ""), (LOAD_B, "")],
@@ -50,29 +53,68 @@ pub const VARIANTS: [Variant; 3] = [
         ],
     },
 ];
+const HALO_VARIANTS: [Variant; 2] = [
+    Variant {
+        name: "multiply only",
+        replacements: &[
+            ("mbarrier_arrive_expect_tx(full + 8 * stage, STAGE_BYTES);", "mbarrier_arrive(full + 8 * stage);"),
+            ("load_weights(stages + stage * A_STAGE_ELEMENTS, p, n, step, tap, channel, full + 8 * stage);", ""),
+            (
+                "mbarrier_arrive_expect_tx(halo_full + 8 * buffer, p.load_bytes);",
+                "mbarrier_arrive(halo_full + 8 * buffer); continue;",
+            ),
+        ],
+    },
+    Variant {
+        name: "load only",
+        replacements: &[("multiply_steps<STAGE_STEPS>(sums, begin_stage(), halo, p, step);", "begin_stage();")],
+    },
+];
+/// Kernels by im2col, of 128 pixels × 64 outputs, and from halo tiles.
+pub const WHOLE: [Whole; 2] = [
+    Whole {
+        name: "im2col",
+        kernel: &WGMMA_TMA_CONV[0][1],
+        file: "wgmma_tma.cu",
+        halo_tiles: HaloTiles::Never,
+        variants: &IM2COL_VARIANTS,
+    },
+    Whole {
+        name: "halo tiles",
+        kernel: &CONV_HALO[0],
+        file: "conv_halo.cu",
+        halo_tiles: HaloTiles::Always,
+        variants: &HALO_VARIANTS,
+    },
+];
 
-impl Variant {
-    /// Returns the kernel's variant, which lives as long as the program.
+impl Whole {
+    /// Returns the kernel and its variants, which live as long as the program.
     ///
     /// # Panics
     /// If the kernel's text has a replaced part not exactly once, which a test sees.
-    pub fn kernel(&self) -> &'static Kernel {
+    pub fn kernels(&self) -> Vec<&'static Kernel> {
+        let variants = self.variants.iter().map(|variant| self.without_part(variant));
+        core::iter::once(self.kernel).chain(variants).collect()
+    }
+
+    fn without_part(&self, variant: &Variant) -> &'static Kernel {
         let change = |file: &File| {
             let mut text = file.text.to_owned();
-            if file.name == CHANGED_FILE {
-                for (from, to) in self.replacements {
-                    assert_eq!(text.matches(from).count(), 1, "{}: {from}", self.name);
+            if file.name == self.file {
+                for (from, to) in variant.replacements {
+                    assert_eq!(text.matches(from).count(), 1, "{}, {}: {from}", self.name, variant.name);
                     text = text.replace(from, to);
                 }
             }
             File { name: file.name, text: text.leak() }
         };
         let module = Module {
-            name: format!("{}_{}", IM2COL.module.name, self.name.replace(' ', "_")).leak(),
-            files: IM2COL.module.files.iter().map(change).collect::<Vec<_>>().leak(),
-            ..*IM2COL.module
+            name: format!("{}_{}", self.kernel.module.name, variant.name.replace(' ', "_")).leak(),
+            files: self.kernel.module.files.iter().map(change).collect::<Vec<_>>().leak(),
+            ..*self.kernel.module
         };
-        Box::leak(Box::new(Kernel { module: Box::leak(Box::new(module)), entry: IM2COL.entry }))
+        Box::leak(Box::new(Kernel { module: Box::leak(Box::new(module)), entry: self.kernel.entry }))
     }
 }
 
@@ -92,8 +134,8 @@ fn forward_seconds(device: &Cuda, p: Conv2d, small: bool) -> Result<f64, Error> 
     Ok(bench.medians(works)?[0])
 }
 
-/// Measures the kernel as it is, its variants and halo tiles, if `ablation` is requested or everything is. Each has a
-/// device of its own: the first convolution runs the self-test, after which a variant may take the kernel's place.
+/// Measures both kernels and their variants, if `ablation` is requested or everything is. Each has a device of its own: the
+/// first convolution runs the self-test, after which a variant may take the kernel's place.
 ///
 /// # Errors
 /// The device's.
@@ -106,28 +148,24 @@ pub fn measure(bench: &mut Bench<'_>, open: &dyn Fn() -> Result<Cuda, Error>) ->
         return Ok(());
     }
     let small = bench.size(false, true);
-    for (name, h, w, kernel) in [("7×7 180 × 240", 180, 240, 7), ("3×3 180 × 240", 180, 240, 3)] {
-        let (images, h, w) = bench.size((12, h, w), (1, 16, 16));
-        let p = Conv2d::padded([images, h, w, 64], 64, [kernel; 2], [kernel / 2; 2]).map_err(shape)?;
-        let flops = 2.0 * f64::from(images * h * w) * 64.0 * 64.0 * f64::from(kernel * kernel);
+    for kernel_side in [7, 3] {
+        let (images, h, w) = bench.size((12, 180, 240), (1, 16, 16));
+        let p = Conv2d::padded([images, h, w, 64], 64, [kernel_side; 2], [kernel_side / 2; 2]).map_err(shape)?;
+        let flops = 2.0 * f64::from(images * h * w) * 64.0 * 64.0 * f64::from(kernel_side * kernel_side);
         let speed = |seconds: f64| format!("{:.1} TFLOP/s", flops / seconds / 1e12);
-        let im2col = || open().map(|device| device.with_halo_tiles(HaloTiles::Never));
-        let whole = forward_seconds(&im2col()?, p, small)?;
-        let mut add = |what: &str, seconds: f64| {
-            bench.line(
-                &format!("ablation {name}: {what} / im2col"),
-                speed(seconds),
-                speed(whole),
-                Some(whole / seconds),
-            );
-        };
-        for variant in &VARIANTS {
-            let device = im2col()?;
-            forward_seconds(&device, p, true)?;
-            let device = device.with_variant(IM2COL, variant.kernel());
-            add(variant.name, forward_seconds(&device, p, small)?);
+        for whole in &WHOLE {
+            let mut beside = None;
+            for kernel in whole.kernels() {
+                let device = open()?.with_halo_tiles(whole.halo_tiles);
+                forward_seconds(&device, p, true)?;
+                let device = device.with_variant(whole.kernel, kernel);
+                let seconds = forward_seconds(&device, p, small)?;
+                // The kernel as it is comes first.
+                let as_it_is = *beside.get_or_insert(seconds);
+                let name = format!("ablation {kernel_side}×{kernel_side}: {} / {}", kernel.module.name, whole.name);
+                bench.line(&name, speed(seconds), speed(as_it_is), Some(as_it_is / seconds));
+            }
         }
-        add("halo tiles", forward_seconds(&open()?.with_halo_tiles(HaloTiles::Always), p, small)?);
     }
     Ok(())
 }

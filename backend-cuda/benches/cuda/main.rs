@@ -7,7 +7,7 @@
 //! cargo bench -p gradscale-cuda -- attention       # attention whose scores stay on the chip, beside stored ones
 //! cargo bench -p gradscale-cuda -- networks        # training steps of nine networks; with names, of these alone
 //! cargo bench -p gradscale-cuda -- fp8             # products in eight bits, and a decoder's step with them
-//! cargo bench -p gradscale-cuda -- ablation        # what the time of a convolution of 64 channels goes to; halo tiles
+//! cargo bench -p gradscale-cuda -- ablation        # what the time of a convolution of 64 channels goes to
 //! cargo bench -p gradscale-cuda -- launches        # each launch of a SegNet step, by events around it
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
