@@ -84,6 +84,22 @@ fn convolutions_from_halo_tiles() {
     }
 }
 
+/// Where halo tiles fail their self-tests, each convolution is computed by other kernels.
+#[test]
+fn halo_tiles_that_are_wrong_are_not_used() {
+    match Emulated::new(90, 1) {
+        Ok(emulated) => {
+            emulated.fail("broken=conv_halo");
+            let device = emulated.open().expect("a device").with_halo_tiles(HaloTiles::Always);
+            gemm::check_halo(&device, false);
+            let results = device.self_test_results();
+            let wrong: Vec<_> = results.iter().filter(|(_, proof)| proof.is_err()).map(|(name, _)| name).collect();
+            assert!(wrong.len() == 6 && wrong.iter().all(|name| name.starts_with("conv_halo")), "{results:?}");
+        }
+        Err(reason) => println!("SKIPPED: {reason}"),
+    }
+}
+
 #[test]
 fn an_infinity_stays_in_its_window() {
     match (Emulated::new(90, 1), Emulated::new(90, 1)) {

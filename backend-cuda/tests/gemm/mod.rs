@@ -34,15 +34,15 @@ fn product(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
-/// Returns the results for operands and results of a type, and their row. With `more` a bias is added, if possible, and the destination is
+/// Returns the results for operands and results of these types, and their row. With `more` a bias is added, if possible, and the destination is
 /// accumulated.
-fn results<B: Backend>(device: &B, work: Work, dtype: DType, more: bool) -> Result<(Vec<f32>, Stats), B::Error> {
-    results_of(device, work, dtype, more, &|_| {})
+fn results<B: Backend>(device: &B, work: Work, types: [DType; 2], more: bool) -> Result<(Vec<f32>, Stats), B::Error> {
+    results_of(device, work, types, more, &|_| {})
 }
 
 /// Returns the same of a first operand that `change` has changed, if it is halves.
 fn results_of<B: Backend>(
-    device: &B, work: Work, dtype: DType, more: bool, change: &dyn Fn(&mut [f16]),
+    device: &B, work: Work, [operand_type, y_type]: [DType; 2], more: bool, change: &dyn Fn(&mut [f16]),
 ) -> Result<(Vec<f32>, Stats), B::Error> {
     let [a_len, b_len, y_len] = match work {
         Work::Gemm(p) => p.lens().map(|len| len as usize),
@@ -50,7 +50,7 @@ fn results_of<B: Backend>(
         Work::Conv(p, Pass::Data) => [product(p.y()), product(p.w()), product(p.x())],
         Work::Conv(p, Pass::Weight) => [product(p.x()), product(p.y()), product(p.w())],
     };
-    let load = |len, seed| {
+    let load = |len, seed, dtype| {
         let mut buffer = device.alloc(dtype, len)?;
         let mut values = numbers(len, seed);
         if seed == 1 {
@@ -62,7 +62,7 @@ fn results_of<B: Backend>(
         }
         Ok::<_, B::Error>(buffer)
     };
-    let (a, b, mut y) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?);
+    let (a, b, mut y) = (load(a_len, 1, operand_type)?, load(b_len, 2, operand_type)?, load(y_len, 3, y_type)?);
     let mut table = device.table(3, 0)?;
     let control = Control { exponents: &[0, 0, -3], hyperparameters: &[], seed: 0, detail: Detail::Full };
     device.upload(&control, 0..3, &mut table)?;
@@ -71,14 +71,14 @@ fn results_of<B: Backend>(
         Work::Conv(p, Pass::Forward) => p.y()[3],
         Work::Conv(..) => 0,
     };
-    let bias = load(columns as usize, 4)?;
+    let bias = load(columns as usize, 4, operand_type)?;
     let bias = Some(&bias).filter(|_| more && columns != 0);
     let store = Store { add: more, ..Store::site(Slot::ONE, SITE, &table, &mut y) };
     match work {
         Work::Gemm(p) => device.launch(Launch::Gemm { p, a: &a, b: &b, bias, y: store })?,
         Work::Conv(p, pass) => device.launch(Launch::Conv { p, pass, a: &a, b: &b, bias, y: store })?,
     }
-    read_stored(device, &y, dtype, y_len, &table)
+    read_stored(device, &y, y_type, y_len, &table)
 }
 
 /// Shapes that want each tile, and operands that are not aligned.
@@ -248,9 +248,11 @@ pub fn check_copied(device: &Cuda, more: bool) {
     check_these(device, copied_shapes().expect("valid shapes"), more);
 }
 
-/// Tests convolutions that halo tiles compute, with a bias and an added destination if `more`.
+/// Tests convolutions that halo tiles compute, with a bias and an added destination if `more`, and some with results in f32.
 pub fn check_halo(device: &Cuda, more: bool) {
-    check_these(device, halo_shapes().expect("valid shapes"), more);
+    let shapes = halo_shapes().expect("valid shapes");
+    check_these(device, shapes.iter().copied(), more);
+    check_typed(device, shapes.into_iter().take(8), [DType::F16, DType::F32], more);
 }
 
 /// Tests that a value that is not finite reaches those results alone whose taps read it: as many as by the other kernels.
@@ -264,7 +266,7 @@ pub fn check_infinity(halo: &Cuda, others: &Cuda) {
             (x[half / 3], x[2 * half - 1]) = (f16::INFINITY, f16::INFINITY);
         };
         let [(values, row), (want, want_row)] =
-            [halo, others].map(|device| results_of(device, work, DType::F16, false, &change).expect("runs"));
+            [halo, others].map(|device| results_of(device, work, [DType::F16; 2], false, &change).expect("runs"));
         assert!(values.iter().zip(&want).all(|(a, b)| a.to_bits() == b.to_bits()), "{work:?}");
         assert_eq!(row.counts(), want_row.counts(), "{work:?}");
         assert!(values.iter().any(|value| !value.is_finite()), "{work:?}");
@@ -287,7 +289,7 @@ fn f32_shapes() -> Result<Vec<Work>, ShapeError> {
 
 /// Tests products in f32.
 pub fn check_f32(device: &Cuda, more: bool) {
-    check_typed(device, f32_shapes().expect("valid shapes"), DType::F32, more);
+    check_typed(device, f32_shapes().expect("valid shapes"), [DType::F32; 2], more);
 }
 
 /// Shapes of long sums.
@@ -304,14 +306,14 @@ pub fn check_longest_sum(device: &Cuda) {
 }
 
 fn check_these(device: &Cuda, shapes: impl IntoIterator<Item = Work>, more: bool) {
-    check_typed(device, shapes, DType::F16, more);
+    check_typed(device, shapes, [DType::F16; 2], more);
 }
 
-fn check_typed(device: &Cuda, shapes: impl IntoIterator<Item = Work>, dtype: DType, more: bool) {
+fn check_typed(device: &Cuda, shapes: impl IntoIterator<Item = Work>, types: [DType; 2], more: bool) {
     let name = device.caps().name.to_owned();
     for work in shapes {
-        let (values, row) = results(device, work, dtype, more).expect("runs");
-        let (want, want_row) = results(&Reference::default(), work, dtype, more).expect("runs");
+        let (values, row) = results(device, work, types, more).expect("runs");
+        let (want, want_row) = results(&Reference::default(), work, types, more).expect("runs");
         let differs = values.iter().zip(&want).position(|(a, b)| a != b);
         assert_eq!(differs, None, "{name}, {work:?}, {:?}", device.self_test_results());
         assert_eq!(row.counts(), want_row.counts(), "{name}, {work:?}");
