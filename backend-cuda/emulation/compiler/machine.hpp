@@ -53,6 +53,9 @@ namespace machine {
 
 constexpr u32 MAX_THREADS = 1024, WARP = 32, WARPGROUP = 128;
 constexpr size_t STACK = 128 * 1024, SHARED_MEMORY = 232448;
+// Bytes behind a block's dynamic shared memory, in which a write is found, and what they hold.
+constexpr u32 GUARD_BYTES = 4096;
+constexpr u8 GUARD_BYTE = 0xA5;
 
 struct Copy {
     void* to;
@@ -85,7 +88,7 @@ struct Barrier {
 };
 
 struct alignas(1024) Cta {
-    u8 shared[SHARED_MEMORY];
+    u8 shared[SHARED_MEMORY + GUARD_BYTES];
     u32 at[3], alive;
     Barrier all, epilogue_threads;
     std::vector<u8> variables;
@@ -238,6 +241,16 @@ static void run_blocks(bool reversed) {
     switch_to(&fibers[reversed ? all - 1 : 0]);
 }
 
+// Ends the emulation if a block has written past the shared memory that its launch has.
+static inline void expect_guard(const Cta& cta, u32 shared_bytes) {
+    for (u32 i = 0; i < GUARD_BYTES; i++) {
+        if (cta.shared[shared_bytes + i] == GUARD_BYTE) continue;
+        fprintf(stderr, "emulation: a block has written byte %u of %u bytes of shared memory (block %u %u %u)\n", shared_bytes + i,
+                shared_bytes, cta.at[0], cta.at[1], cta.at[2]);
+        abort();
+    }
+}
+
 // Runs a grid, its blocks in forward or reverse order.
 static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with) {
     static u32 launches;
@@ -257,9 +270,11 @@ static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 
             cta.at[1] = static_cast<u32>(n / grid[0] % grid[1]);
             cta.at[2] = static_cast<u32>(n / grid[0] / grid[1]);
             memset(cta.shared, 0xFF, shared_bytes);
+            memset(cta.shared + shared_bytes, GUARD_BYTE, GUARD_BYTES);
             n += 1;
         }
         run_blocks(reversed);
+        for (const Cta& cta : ctas) expect_guard(cta, shared_bytes);
     }
 }
 
