@@ -3,6 +3,7 @@
 use crate::{
     Cubins, Error,
     gpu::{Gpu, GpuRecording},
+    kernel_selection::TensorCores,
     kernels::Kernel,
     memory::Memory,
     nccl,
@@ -154,6 +155,17 @@ impl Cuda {
     /// Returns true if matrix products use warpgroup instructions (compute capability 9.0).
     pub(crate) const fn has_warpgroups(&self) -> bool {
         self.warpgroups
+    }
+
+    /// Returns the instructions of the device's tensor cores that kernels may use.
+    pub(crate) fn tensor_cores(&self) -> TensorCores {
+        if self.has_warpgroups() {
+            TensorCores::Wgmma
+        } else if self.gpu().arch() < 80 {
+            TensorCores::M16n8k8
+        } else {
+            TensorCores::M16n8k16
+        }
     }
 
     /// Returns when convolutions are computed from halo tiles.

@@ -238,7 +238,7 @@ impl Cuda {
     fn select_kernel(&self, problem: &GemmProblem) -> Result<KernelConfig, Error> {
         let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
         let mut candidates =
-            KernelConfig::candidates(problem, workspace_bytes, self.gpu().multiprocessors(), self.has_warpgroups());
+            KernelConfig::candidates(problem, workspace_bytes, self.gpu().multiprocessors(), self.tensor_cores());
         match self.halo_tiles() {
             HaloTiles::Modelled => {}
             HaloTiles::Always => {

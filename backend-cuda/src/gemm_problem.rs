@@ -100,7 +100,7 @@ impl GemmKind {
     }
 
     /// Returns the `mma.sync` kernels of this kind, which run on every device with tensor cores.
-    pub fn mma_sync_kernels(self) -> &'static [Kernel; 5] {
+    pub fn mma_sync_kernels(self) -> &'static [Kernel; 6] {
         match self {
             Self::Matmul(_) => &MMA_SYNC_GEMM[self.index()],
             Self::Conv(_) => &MMA_SYNC_CONV[self.index()],

@@ -61,9 +61,10 @@ use crate::{
     conv_halo::{HaloConv, TILE_RESULTS, TILE_SIDE},
     gemm_problem::{GemmKind, GemmProblem},
     kernels::{
-        CONV_HALO, FP8_CONV_TILES, FP8_TILES, Kernel, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV, TILE_SHAPES,
-        TILE_WARPS, TileShape, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS,
-        WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
+        CONV_HALO, FP8_CONV_TILES, FP8_TILES, Kernel, LARGEST_TILE, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV,
+        TILE_SHAPES, TILE_WARPS, TileShape, UNALIGNED_TILE, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE,
+        WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES,
+        WarpGrid,
     },
 };
 use gradscale_core::{
@@ -92,6 +93,17 @@ enum MainloopKind {
     Simt,
     /// FMA instructions of the SIMT kernel for aligned f32 operands.
     SimtVec4,
+}
+
+/// Instructions of a device's tensor cores, each with those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TensorCores {
+    /// `mma.sync.m16n8k8` of sm_75.
+    M16n8k8,
+    /// `mma.sync.m16n8k16`, from sm_80 on.
+    M16n8k16,
+    /// `wgmma` of sm_90a.
+    Wgmma,
 }
 
 /// Instructions with which a thread loads an 8-wide vector: its address and its copy.
@@ -271,9 +283,14 @@ impl KernelConfig {
     /// Returns the kernel for f16 operands of any alignment, on every device. It is the simplest one with tensor cores,
     /// and the reference of self tests.
     pub fn mma_sync_unaligned(kind: GemmKind) -> Self {
-        let mainloop = MainloopKind::MmaSyncUnaligned(TILE_WARPS[4]);
-        let loads = load_instructions(kind);
-        Self { kernel: &kind.mma_sync_kernels()[4], tile: TILE_SHAPES[4], cluster: 1, mainloop, loads, swaps_ab: false }
+        Self {
+            kernel: &kind.mma_sync_kernels()[UNALIGNED_TILE],
+            tile: TILE_SHAPES[UNALIGNED_TILE],
+            cluster: 1,
+            mainloop: MainloopKind::MmaSyncUnaligned(TILE_WARPS[UNALIGNED_TILE]),
+            loads: load_instructions(kind),
+            swaps_ab: false,
+        }
     }
 
     /// Returns the kernels for packed operands of eight bits, whose problem counts k in pairs of bytes, in the order of their
@@ -326,7 +343,7 @@ impl KernelConfig {
     }
 
     /// Returns the kernels for f16 operands in aligned 8-wide vectors, for every device.
-    fn mma_sync_candidates(kind: GemmKind) -> [Self; 4] {
+    fn mma_sync_candidates(kind: GemmKind, tensor_cores: TensorCores) -> Vec<Self> {
         let with_tile = |i: usize| Self {
             kernel: &kind.mma_sync_kernels()[i],
             tile: TILE_SHAPES[i],
@@ -335,7 +352,9 @@ impl KernelConfig {
             loads: load_instructions(kind),
             swaps_ab: false,
         };
-        [0, 1, 2, 3].map(with_tile)
+        // The accumulators of the largest tile do not fit the shared memory of sm_75 on their way to the store.
+        let largest = (tensor_cores != TensorCores::M16n8k8).then_some(LARGEST_TILE);
+        [0, 1, 2, 3].into_iter().chain(largest).map(with_tile).collect()
     }
 
     /// Returns the kernel of a pass by halo tiles, for compute capability 9.0 alone; `None` for the gradient of weights.
@@ -392,7 +411,7 @@ impl KernelConfig {
     /// Returns the kernels for f16 operands in the order of their modelled time, down to the first that needs no self
     /// test.
     pub fn candidates(
-        problem: &GemmProblem, workspace_bytes: usize, multiprocessors: u32, has_warpgroups: bool,
+        problem: &GemmProblem, workspace_bytes: usize, multiprocessors: u32, tensor_cores: TensorCores,
     ) -> Vec<Self> {
         if !problem.is_vectorizable {
             return vec![Self::mma_sync_unaligned(problem.kind)];
@@ -404,7 +423,8 @@ impl KernelConfig {
                 GemmKind::Matmul(_) => problem.has_tma_tiles(),
                 GemmKind::Conv(_) => problem.im2col.is_some(),
             };
-        let arch_specific = if has_warpgroups { Self::wgmma_candidates(problem.kind) } else { vec![] };
+        let arch_specific =
+            if tensor_cores == TensorCores::Wgmma { Self::wgmma_candidates(problem.kind) } else { vec![] };
         let computes = |config: &Self| match config.mainloop {
             MainloopKind::WgmmaTma => by_tma,
             MainloopKind::WgmmaHalo => HaloConv::new(problem).is_some(),
@@ -415,7 +435,8 @@ impl KernelConfig {
             | MainloopKind::SimtVec4 => true,
         };
         let arch_specific = arch_specific.into_iter().filter(computes);
-        let mut candidates: Vec<Self> = arch_specific.chain(Self::mma_sync_candidates(problem.kind)).collect();
+        let mut candidates: Vec<Self> =
+            arch_specific.chain(Self::mma_sync_candidates(problem.kind, tensor_cores)).collect();
         // Stable: of two that take as long, the one listed first wins.
         candidates.sort_by_cached_key(|config| config.cycles(problem, workspace_bytes, multiprocessors));
         down_to_safe(candidates)
@@ -439,10 +460,10 @@ impl KernelConfig {
     /// with the kernel for operands of any alignment.
     pub fn is_copy_faster(
         [unaligned, aligned]: [&GemmProblem; 2], copied_bytes: u64, workspace_bytes: usize, multiprocessors: u32,
-        has_warpgroups: bool,
+        tensor_cores: TensorCores,
     ) -> bool {
         let now = Self::mma_sync_unaligned(unaligned.kind).cycles(unaligned, workspace_bytes, multiprocessors);
-        let candidates = Self::candidates(aligned, workspace_bytes, multiprocessors, has_warpgroups);
+        let candidates = Self::candidates(aligned, workspace_bytes, multiprocessors, tensor_cores);
         // A copy is about as long as its operand, so the bytes are read and written, and there may be two launches.
         let traffic_cycles = 2 * copied_bytes / (DRAM_BYTES_PER_SM_CYCLE * u64::from(multiprocessors));
         let copied = candidates.first().map(|config| config.cycles(aligned, workspace_bytes, multiprocessors));

@@ -156,7 +156,7 @@ impl Cuda {
     pub(crate) fn is_copy_faster(&self, problems: [&GemmProblem; 2], copied_bytes: u64) -> bool {
         let workspace_bytes = split_k_workspace_bytes(self.gpu().memory());
         let multiprocessors = self.gpu().multiprocessors();
-        KernelConfig::is_copy_faster(problems, copied_bytes, workspace_bytes, multiprocessors, self.has_warpgroups())
+        KernelConfig::is_copy_faster(problems, copied_bytes, workspace_bytes, multiprocessors, self.tensor_cores())
     }
 
     /// Returns true if a product of matrices of halves that are not aligned is faster with copies.

@@ -1,6 +1,6 @@
 //! Selection of kernels and splits for shapes whose best choice is known, and properties of every split.
 
-use super::{KernelConfig, MainloopKind, SplitK, SplitKConstraints};
+use super::{KernelConfig, MainloopKind, SplitK, SplitKConstraints, TensorCores};
 use crate::{
     gemm_problem::{DataPhase, GemmKind, GemmProblem},
     workspace::split_k_workspace_bytes,
@@ -9,6 +9,8 @@ use gradscale_core::ops::{Conv2d, Gemm, Pass};
 
 /// Multiprocessors of an H100.
 const H100: u32 = 132;
+/// All tensor cores.
+const TENSOR_CORES: [TensorCores; 3] = [TensorCores::M16n8k8, TensorCores::M16n8k16, TensorCores::Wgmma];
 /// Its room for partial sums.
 const PARTIAL_SUM_BYTES: usize = 64 << 20;
 
@@ -17,7 +19,7 @@ fn best_config(problem: &GemmProblem, multiprocessors: u32) -> (&'static str, Sp
 }
 
 fn best_config_in(workspace_bytes: usize, problem: &GemmProblem, multiprocessors: u32) -> (&'static str, SplitK) {
-    let config = KernelConfig::candidates(problem, workspace_bytes, multiprocessors, true)[0];
+    let config = KernelConfig::candidates(problem, workspace_bytes, multiprocessors, TensorCores::Wgmma)[0];
     let constraints = SplitKConstraints::new(&config.problem(problem), workspace_bytes);
     (config.kernel.module.name, config.split_k(&constraints, multiprocessors))
 }
@@ -55,6 +57,29 @@ fn tiles_by_even_rounds() {
     ] {
         let (chosen, split_k) = best_config(&matrices(shape), multiprocessors);
         assert_eq!((chosen, split_k.splits), (name, splits), "{shape:?} on {multiprocessors}");
+    }
+}
+
+/// Without warpgroups, tiles of 128 × 256 read the fewest bytes of shared memory for each product, where there are enough.
+#[test]
+fn devices_without_warpgroups_take_the_largest_tile_that_fills_them() {
+    /// Multiprocessors of an A100 and of a T4.
+    const A100: u32 = 108;
+    const T4: u32 = 40;
+    let channels = |c| convolution(c, c, [90, 120], Pass::Forward);
+    let (m16n8k8, m16n8k16) = (TensorCores::M16n8k8, TensorCores::M16n8k16);
+    for (problem, multiprocessors, tensor_cores, name) in [
+        (matrices([4096; 3]), A100, m16n8k16, "mma_sync_gemm_128x256"),
+        // It does not fit a T4.
+        (matrices([4096; 3]), T4, m16n8k8, "mma_sync_gemm_128x128"),
+        // 32 of the largest tiles would leave most of an A100 idle.
+        (matrices([1024; 3]), A100, m16n8k16, "mma_sync_gemm_128x128"),
+        (channels(256), A100, m16n8k16, "mma_sync_forward_128x256"),
+        // Two blocks of it fit a T4.
+        (channels(64), T4, m16n8k8, "mma_sync_forward_128x64"),
+    ] {
+        let config = KernelConfig::candidates(&problem, PARTIAL_SUM_BYTES, multiprocessors, tensor_cores)[0];
+        assert_eq!(config.kernel.module.name, name, "{:?} on {multiprocessors}", problem.shape);
     }
 }
 
@@ -112,8 +137,8 @@ fn every_cut_is_whole_and_nearly_the_best() {
         let gemm = Gemm::new(m, n, k).expect("a shape");
         let problem = GemmProblem::gemm(&if i % 2 == 0 { gemm } else { gemm.transpose_a().expect("a shape") });
         let constraints = SplitKConstraints::new(&problem, PARTIAL_SUM_BYTES);
-        let (k, arch_specific) = (constraints.shape.k, i % 3 != 0);
-        let candidates = KernelConfig::candidates(&problem, PARTIAL_SUM_BYTES, multiprocessors, arch_specific);
+        let (k, tensor_cores) = (constraints.shape.k, TENSOR_CORES[i % 3]);
+        let candidates = KernelConfig::candidates(&problem, PARTIAL_SUM_BYTES, multiprocessors, tensor_cores);
         assert!(
             candidates.last().is_some_and(|config| !config.is_arch_specific()),
             "{shape:?}: a way that needs no proof"
@@ -147,7 +172,7 @@ fn weight_gradients_of_few_tiles_are_cut_where_there_is_room() {
         let result_count = 4 * 64 * 64 * 49;
         for (workspace_bytes, max_splits) in [(2 * result_count, 2), (result_count / 2, 1)] {
             let constraints = SplitKConstraints::new(&problem, workspace_bytes);
-            for config in KernelConfig::candidates(&problem, workspace_bytes, H100, true) {
+            for config in KernelConfig::candidates(&problem, workspace_bytes, H100, TensorCores::Wgmma) {
                 // Sums longer than one accumulator may add are split in any case.
                 let min_splits = if config.has_store_warps() {
                     1
@@ -220,7 +245,7 @@ fn phases_of_a_stride_come_by_tma() {
 #[test]
 fn operands_are_copied_where_that_is_faster() {
     let is_faster = |unaligned: GemmProblem, aligned: GemmProblem, bytes| {
-        KernelConfig::is_copy_faster([&unaligned, &aligned], bytes, PARTIAL_SUM_BYTES, H100, true)
+        KernelConfig::is_copy_faster([&unaligned, &aligned], bytes, PARTIAL_SUM_BYTES, H100, TensorCores::Wgmma)
     };
     // Gradient of 16 384 tokens from logits of 50 257 words.
     let logits = is_faster(matrices([16_384, 768, 50_257]), matrices([16_384, 768, 50_264]), 2 * 16_384 * 50_264);

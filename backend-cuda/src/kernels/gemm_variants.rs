@@ -79,12 +79,13 @@ macro_rules! mma_sync {
                 defines: &[$($layout,)* ("TILE_M", $m), ("TILE_N", $n), ("WARPS_M", $warps.0), ("WARPS_N", $warps.1),
                     ("VECTORIZED", $wide)],
                 threads: 32 * $warps.0 * $warps.1,
-                // 128 registers.
-                blocks: 16 / ($warps.0 * $warps.1),
+                // 128 registers, or 255 where a warp has 64 × 64 sums.
+                blocks: if $n == 256 { 1 } else { 16 / ($warps.0 * $warps.1) },
                 // Three stages of both operands, each in the larger of its layouts.
                 shared: 3 * 80 * ($m + $n),
                 // Two stages, because loads wait in registers. So a T4, which has 64 KiB, holds two blocks of 128 × 64.
                 shared_sm75: Some(2 * 80 * ($m + $n)),
+                arch: [if $n == 256 { 80 } else { 75 }, u32::MAX],
                 ..Module::new(concat!("mma_sync_", $name, "_", $tile), &[STORE, IMPLICIT_GEMM, file!("mma_sync.cu")])
             },
             entry: "mma_sync_gemm",
@@ -99,6 +100,7 @@ macro_rules! tiles {
             mma_sync!($name, $layout, "64x128", 64, 128, (1, 4), 1),
             mma_sync!($name, $layout, "64x64", 64, 64, (2, 2), 1),
             mma_sync!($name, $layout, "64x64_any", 64, 64, (2, 2), 0),
+            mma_sync!($name, $layout, "128x256", 128, 256, (2, 4), 1),
         ]
     };
 }
@@ -378,21 +380,33 @@ pub const FP8_TILES: [(TileShape, WarpGrid); 2] =
 /// Tiles of [`MMA_FP8_CONV`] and the warps along their rows and columns.
 pub const FP8_CONV_TILES: [(TileShape, WarpGrid); 2] =
     [(TileShape::new(128, 64), WarpGrid::new(4, 2)), (TileShape::new(64, 64), WarpGrid::new(2, 2))];
-/// Rows and columns of the tiles of [`MMA_SYNC_GEMM`] and [`MMA_SYNC_CONV`]; the last takes operands of any alignment.
-pub const TILE_SHAPES: [TileShape; 5] = [
+/// Rows and columns of the tiles of [`MMA_SYNC_GEMM`] and [`MMA_SYNC_CONV`]; that of [`UNALIGNED_TILE`] takes operands of any
+/// alignment.
+pub const TILE_SHAPES: [TileShape; 6] = [
     TileShape::new(128, 128),
     TileShape::new(128, 64),
     TileShape::new(64, 128),
     TileShape::new(64, 64),
     TileShape::new(64, 64),
+    TileShape::new(128, 256),
 ];
+/// Index of the tile for operands of any alignment.
+pub const UNALIGNED_TILE: usize = 4;
+/// Index of the tile that has 64 × 64 results for each warp, from sm_80 on.
+pub const LARGEST_TILE: usize = 5;
 /// Warps along rows and columns of each tile in [`TILE_SHAPES`].
-pub const TILE_WARPS: [WarpGrid; 5] =
-    [WarpGrid::new(2, 4), WarpGrid::new(2, 2), WarpGrid::new(1, 4), WarpGrid::new(2, 2), WarpGrid::new(2, 2)];
+pub const TILE_WARPS: [WarpGrid; 6] = [
+    WarpGrid::new(2, 4),
+    WarpGrid::new(2, 2),
+    WarpGrid::new(1, 4),
+    WarpGrid::new(2, 2),
+    WarpGrid::new(2, 2),
+    WarpGrid::new(2, 4),
+];
 /// Kernels of matrix products of halves by `mma.sync`: by transposition (none, a, b, both) and tile.
-pub static MMA_SYNC_GEMM: [[Kernel; 5]; 4] = matrices!(tiles);
+pub static MMA_SYNC_GEMM: [[Kernel; 6]; 4] = matrices!(tiles);
 /// Kernels of convolutions of halves by `mma.sync`: by pass (forward, data, weight) and tile.
-pub static MMA_SYNC_CONV: [[Kernel; 5]; 3] = convolutions!(tiles);
+pub static MMA_SYNC_CONV: [[Kernel; 6]; 3] = convolutions!(tiles);
 /// Kernels of convolutions of halves by warpgroups (sm_90a alone), in the first two tiles.
 pub static WGMMA_CONV: [[Kernel; 2]; 3] = convolutions!(wgmmas);
 /// Products of matrices of halves by warpgroups and TMA (sm_90a alone), in the tiles of [`WGMMA_TMA_TILE_SHAPES`].
