@@ -144,7 +144,7 @@ pub struct Built {
 enum Net {
     ResNet50(TorchResNet),
     Vgg16(Vgg16),
-    InceptionV3(InceptionV3),
+    InceptionV3(Box<InceptionV3>),
     Ssd300(Ssd),
     Decoder(Decoder),
     Seq2Seq(Seq2Seq),
@@ -194,7 +194,7 @@ impl Built {
             Network::InceptionV3 => {
                 // The small one is that for images of 32 pixels, without an auxiliary head.
                 let scale = if small { Scale::small(2) } else { Scale::PAPER };
-                Net::InceptionV3(InceptionV3::new(scope, CHANNELS, scale, words))
+                Net::InceptionV3(Box::new(InceptionV3::new(scope, CHANNELS, scale, words)))
             }
             Network::Ssd300 => {
                 // The small one is another network, with batch norm and fewer maps: 300 × 300 pixels would be none.
@@ -370,7 +370,7 @@ fn measure(
     match net {
         Net::ResNet50(net) => classified(trainer, &mut made, &net),
         Net::Vgg16(net) => classified(trainer, &mut made, &net),
-        Net::InceptionV3(net) => classified(trainer, &mut made, &net),
+        Net::InceptionV3(net) => classified(trainer, &mut made, &*net),
         Net::Ssd300(net) => {
             let boxes = SsdSize::Ssd300.default_boxes(small).len();
             let mut labels = vec![0u32; n * boxes];
