@@ -15,9 +15,9 @@ use crate::{
     Cuda, Error,
     gemm::Operands,
     gemm_problem::{DataPhase, GemmProblem, MIN_SPLIT_PIXELS},
-    kernel_selection::KernelConfig,
     memory::Memory,
     operand_copies::{RowCopy, VEC8},
+    split_sums::SplitSums,
 };
 use gradscale_core::{
     backend::{DType, Store},
@@ -31,17 +31,6 @@ pub(crate) struct ConvCopies {
     padded: Conv2d,
     /// Phases of the gradient of a strided convolution with respect to its input; otherwise one `None`.
     phases: Vec<Option<DataPhase>>,
-}
-
-/// Partial sums of a weight gradient whose images are multiplied in bands.
-#[derive(Clone, Copy)]
-struct SplitSums {
-    config: KernelConfig,
-    /// Address of the partial sums of all bands.
-    partials: u64,
-    /// Splits of all bands, and of those that are computed.
-    splits: u32,
-    done: u32,
 }
 
 /// Images of an operand, and what their channels are padded to.
@@ -258,30 +247,12 @@ impl Cuda {
 
     /// Reserves the partial sums of a weight gradient of several bands. `problem` is that of the first.
     fn split_sums(&self, problem: &GemmProblem, images: u32, band: u32, types: [DType; 2]) -> Result<SplitSums, Error> {
-        // One kernel for all, so that partial sums have one layout.
         let config = self.select_config(problem, types)?;
         let rest = images % band;
         let mut last = *problem;
         last.shape.k = problem.shape.k / band * rest;
         let last_splits = if rest == 0 { 0 } else { self.split_count(&last, config) };
         let splits = images / band * self.split_count(problem, config) + last_splits;
-        let partials = self.partials_workspace(problem, config, splits)?;
-        Ok(SplitSums { config, partials, splits, done: 0 })
-    }
-
-    /// Computes the partial sums of one band, and after the last one the results.
-    fn launch_band(
-        &self, problem: &GemmProblem, sums: SplitSums, x: &Operands, y: &Store<'_, Self>, is_last: bool,
-    ) -> Result<SplitSums, Error> {
-        let SplitSums { config, partials, splits, done } = sums;
-        let problem_of_kernel = config.problem(problem);
-        let split_bytes = 4 * problem_of_kernel.result_count() as u64;
-        let mut params = self.launch_splits(problem, config, partials + u64::from(done) * split_bytes, x, None, y)?;
-        let done = done + params.splits;
-        if is_last {
-            (params.partials, params.splits) = (partials, splits);
-            self.reduce_splits(&problem_of_kernel, params, y)?;
-        }
-        Ok(SplitSums { done, ..sums })
+        self.reserve_split_sums(problem, config, splits)
     }
 }

@@ -48,6 +48,7 @@ mod roi_pool;
 mod rows;
 mod self_test;
 mod softmax;
+mod split_sums;
 mod store;
 mod table;
 mod workspace;
