@@ -39,6 +39,7 @@ PROVES = {
     "cuda: emulation": "all of the CUDA backend but hardware: the whole suite on the kernels' text",
     "cuda: tiles": "every tile of every product, bit for bit, for three generations of instructions",
     "cuda: fp8": "products in eight bits: within their bound, also if tensor cores keep 14 bits of a sum",
+    "cuda: bf16x6": "products in f32 on tensor cores: errors below those without, infinities and NaN as without",
     "cuda: training": "the engine on CUDA, recorded and eager",
     "cuda: faults": "whatever fails on a GPU is an error, and a training goes on",
     "cuda: forbidden": "the emulated driver sees what CUDA forbids",

@@ -69,7 +69,7 @@ fn image_operands(p: &Conv2d, padded: &Conv2d, pass: Pass) -> [Option<ImageRows>
 }
 
 /// Returns the convolution of other sizes with the same window.
-fn resized(p: &Conv2d, images: u32, channels: u32, outputs: u32) -> Option<Conv2d> {
+pub(crate) fn resized(p: &Conv2d, images: u32, channels: u32, outputs: u32) -> Option<Conv2d> {
     let ([_, h, w, _], [_, kh, kw, _]) = (p.x(), p.w());
     let shape = Conv2d::padded([images, h, w, channels], outputs, [kh, kw], p.padding()).ok()?;
     shape.stride(p.strides()).ok()?.dilation(p.dilations()).ok()?.groups(p.group_count()).ok()
@@ -228,7 +228,7 @@ impl Cuda {
                 at[1] = weight.map_or(at[1], |copy| copy.to);
                 let mut problem = padded_problem(&original, &padded, pass, phase.as_ref());
                 problem.lens[3] = y_len;
-                let operands = Operands { at, types: x.types };
+                let operands = Operands { at, types: x.types, parts: None };
                 if pass != Pass::Weight || band == images {
                     problem.placement.start += first * result_len;
                     self.launch_problem(&problem, &operands, bias, y, None)?;

@@ -52,6 +52,7 @@ pub struct Cuda {
     halo_tiles: HaloTiles,
     /// Kernel, and the one that is launched in its place.
     variant: Option<[&'static Kernel; 2]>,
+    f32_tensor_cores: bool,
     /// Result of each self-test on this device, by name; an error describes the first difference.
     pub(crate) self_test_results: Mutex<HashMap<String, Result<(), String>>>,
     recording: AtomicBool,
@@ -70,7 +71,8 @@ impl Cuda {
     }
 
     /// Opens the device of that number, with machine code [where a program looks for it](Cubins::of_user); with
-    /// `GRADSCALE_WARPGROUPS=0` in the environment, [without warpgroups](Self::without_warpgroups).
+    /// `GRADSCALE_WARPGROUPS=0` in the environment, [without warpgroups](Self::without_warpgroups); with
+    /// `GRADSCALE_F32_TENSOR_CORES=0`, [without tensor cores for f32](Self::without_f32_tensor_cores).
     ///
     /// # Errors
     /// [`Error::NoLibrary`] without NVIDIA's driver, or without its run-time compiler and machine code for the device;
@@ -85,8 +87,9 @@ impl Cuda {
     /// As [`Self::open`].
     pub fn open_with(ordinal: usize, cubins: Cubins) -> Result<Self, Error> {
         let device = Self::on(Gpu::open(ordinal, cubins)?);
-        let without = std::env::var_os("GRADSCALE_WARPGROUPS").is_some_and(|value| value == "0");
-        Ok(if without { device.without_warpgroups() } else { device })
+        let is_off = |name: &str| std::env::var_os(name).is_some_and(|value| value == "0");
+        let device = if is_off("GRADSCALE_WARPGROUPS") { device.without_warpgroups() } else { device };
+        Ok(if is_off("GRADSCALE_F32_TENSOR_CORES") { device.without_f32_tensor_cores() } else { device })
     }
 
     /// Creates the device of an opened GPU.
@@ -98,6 +101,7 @@ impl Cuda {
             warpgroups,
             halo_tiles: HaloTiles::default(),
             variant: None,
+            f32_tensor_cores: true,
             self_test_results: Mutex::default(),
             recording: AtomicBool::new(false),
             max_copy_bytes: MAX_COPY_BYTES,
@@ -106,7 +110,7 @@ impl Cuda {
         }
     }
 
-    /// Disables f16 products by warpgroups (wgmma) and TMA on sm_90, to measure how much they help.
+    /// Disables products by warpgroups (wgmma) and TMA on sm_90, to measure how much they help.
     #[must_use]
     pub fn without_warpgroups(self) -> Self {
         Self { warpgroups: false, ..self }
@@ -125,8 +129,15 @@ impl Cuda {
         Self { variant: Some([kernel, variant]), ..self }
     }
 
-    /// Limits the scratch memory for copies of operands that are not aligned. A larger operand is copied in bands of
-    /// rows, one after another, or one row of tiles or one image at a time.
+    /// Disables products of f32 operands by tensor cores on sm_90, as six products of bfloat16. Then f32 products have the
+    /// bits that other devices give.
+    #[must_use]
+    pub fn without_f32_tensor_cores(self) -> Self {
+        Self { f32_tensor_cores: false, ..self }
+    }
+
+    /// Limits the scratch memory for copies of operands that are not aligned, and for the parts of f32 operands. A larger
+    /// operand is copied in bands of rows, one after another, or one row of tiles or one image at a time.
     #[must_use]
     pub fn with_max_copy_bytes(self, max_copy_bytes: u64) -> Self {
         Self { max_copy_bytes, ..self }
@@ -171,6 +182,11 @@ impl Cuda {
     /// Returns when convolutions are computed from halo tiles.
     pub(crate) const fn halo_tiles(&self) -> HaloTiles {
         self.halo_tiles
+    }
+
+    /// Returns true if products of f32 operands may use tensor cores, which needs warpgroups.
+    pub(crate) const fn has_f32_tensor_cores(&self) -> bool {
+        self.warpgroups && self.f32_tensor_cores
     }
 
     /// Returns the maximum number of bytes of a copy of the rows of a product.

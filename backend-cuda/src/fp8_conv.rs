@@ -163,7 +163,7 @@ impl Cuda {
                     ..*problem
                 };
                 let config = self.select_fp8_kernel(&band, p.formats())?;
-                let operands = Operands { at: [image_packed, packed], types: x.types };
+                let operands = Operands { at: [image_packed, packed], types: x.types, parts: None };
                 self.launch_problem(&band, &operands, bias, y, Some(config))?;
             }
         }

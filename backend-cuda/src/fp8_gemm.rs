@@ -82,7 +82,7 @@ impl Cuda {
                 let a_shape = PackedShape::matrices(a.matrix_count(matrices), rows, k);
                 self.pack_operand(&a.starting_at(matrix, row), a_packed, a_shape)?;
                 let band = band(matrices, rows, matrix * problem.y_stride + row * problem.ldy);
-                let packed = Operands { at: [a_packed, b_packed], types: x.types };
+                let packed = Operands { at: [a_packed, b_packed], types: x.types, parts: None };
                 self.launch_problem(&band, &packed, bias, y, Some(config))?;
             }
         }

@@ -57,10 +57,43 @@ struct TmaGemmParams {
 
 const _: () = assert!(size_of::<TmaGemmParams>() == 2 * 128 + size_of::<GemmParams>() + 56);
 
+/// Parameters of the kernels of f32 operands as three bfloat16 each: `TmaGemmParams` of `tma.cuh` with three parts.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Bf16x6Params {
+    /// Maps of the parts of a, and of those of b.
+    tensor_maps: [TensorMap; 6],
+    gemm: GemmParams,
+    nonfinite: u64,
+    nonfinite_count: u32,
+    unused: [u32; 11],
+}
+
+const _: () = assert!(size_of::<Bf16x6Params>() == 6 * 128 + size_of::<GemmParams>() + 56);
+
+/// Where the parts of f32 operands are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OperandParts {
+    /// Bytes from part to part of a and of b.
+    pub strides: [u64; 2],
+    /// Address of the words that tell of infinities and NaN, and their number.
+    pub nonfinite: u64,
+    pub nonfinite_count: u32,
+}
+
+impl OperandParts {
+    /// Returns the addresses of a part of both operands, whose first parts are `at`.
+    fn addresses(&self, at: [u64; 2], part: u64) -> [u64; 2] {
+        [0, 1].map(|i| at[i] + part * self.strides[i])
+    }
+}
+
 /// Operands of a matrix product: addresses and types.
 pub(crate) struct Operands {
     pub at: [u64; 2],
     pub types: [DType; 2],
+    /// Where the parts of f32 operands are, if tensor cores multiply them. Then `at` are their first parts.
+    pub parts: Option<OperandParts>,
 }
 
 impl Operands {
@@ -69,6 +102,7 @@ impl Operands {
         Self {
             at: [a.expect_len(problem.lens[0]).at(), b.expect_len(problem.lens[1]).at()],
             types: [a.dtype(), b.dtype()],
+            parts: None,
         }
     }
 
@@ -90,6 +124,9 @@ impl Cuda {
         if !problem.is_vectorizable && operands.are_halves() && self.is_copied_gemm_faster(p) {
             return self.run_copied_gemm(p, &operands, bias, y);
         }
+        if self.run_bf16x6_gemm(p, &operands, bias, y, None)? {
+            return Ok(());
+        }
         self.launch_problem(&problem, &operands, bias, y, None)
     }
 
@@ -108,6 +145,9 @@ impl Cuda {
         }
         if let Some(copies) = self.conv_copies(p, pass, operands.types) {
             return self.run_copied_conv(p, pass, &copies, &operands, bias, y);
+        }
+        if self.run_bf16x6_conv(p, pass, &operands, bias, y, None)? {
+            return Ok(());
         }
         self.launch_problem(&problem, &operands, bias, y, None)
     }
@@ -163,8 +203,25 @@ impl Cuda {
         // TMA tiles beyond the end of a matrix are clipped.
         unsafe {
             if config.is_tma() {
-                let tensor_maps = problem.tensor_maps(self.gpu(), config.tma_tile(), [params.a, params.b])?;
-                self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, gemm: params, unused: [0; 14] })?;
+                let maps = |at: [u64; 2]| problem.tensor_maps(self.gpu(), config.tma_tile(), at);
+                if let Some(parts) = x.parts {
+                    let [[a0, b0], [a1, b1], [a2, b2]] = [
+                        maps(parts.addresses(x.at, 0))?,
+                        maps(parts.addresses(x.at, 1))?,
+                        maps(parts.addresses(x.at, 2))?,
+                    ];
+                    let params = Bf16x6Params {
+                        tensor_maps: [a0, a1, a2, b0, b1, b2],
+                        gemm: params,
+                        nonfinite: parts.nonfinite,
+                        nonfinite_count: parts.nonfinite_count,
+                        unused: [0; 11],
+                    };
+                    self.launch(config.kernel, blocks, &params)?;
+                } else {
+                    let tensor_maps = maps(x.at)?;
+                    self.launch(config.kernel, blocks, &TmaGemmParams { tensor_maps, gemm: params, unused: [0; 14] })?;
+                }
             } else {
                 self.launch(config.kernel, blocks, &params)?;
             }
@@ -266,21 +323,36 @@ impl Cuda {
         KernelConfig::simt(problem, types == [DType::F32; 2], workspace_bytes, self.gpu().multiprocessors())
     }
 
-    /// Runs one product twice: by the kernel of `config`, and by the kernel for operands of any alignment, which is the
-    /// simplest. It multiplies halves, also if the other one
-    /// multiplies operands of eight bits.
+    /// Runs one product twice: by the kernel of `config`, and by the simplest kernel, which takes operands of any alignment.
+    /// That one multiplies halves also if the other multiplies operands of eight bits, and has no tensor cores if they are
+    /// f32.
     pub(crate) fn run_both_kernels(
         &self, kind: GemmKind, config: KernelConfig, shape: TestShape, [a, b]: [&Memory; 2], y: [Store<'_, Self>; 2],
     ) -> Result<(), Error> {
-        let formats = config.eight_bit_formats();
         let problem = match kind {
-            GemmKind::Matmul(_) => GemmProblem::gemm(&self_test::test_gemm(kind)?),
+            GemmKind::Matmul(_) => GemmProblem::gemm(&self_test::test_gemm(kind, config)?),
             GemmKind::Conv(pass) => GemmProblem::conv(&self_test::test_conv(config, pass, shape)?, pass),
         };
         let operands = Operands::from_problem(&problem, a, b);
-        match formats {
+        if config.is_bf16x6() {
+            let has_run = match kind {
+                GemmKind::Matmul(_) => {
+                    let p = self_test::test_gemm(kind, config)?;
+                    self.run_bf16x6_gemm(&p, &operands, None, &y[0], Some(config))?
+                }
+                GemmKind::Conv(pass) => {
+                    let p = self_test::test_conv(config, pass, shape)?;
+                    self.run_bf16x6_conv(&p, pass, &operands, None, &y[0], Some(config))?
+                }
+            };
+            if !has_run {
+                return Err(Error::OutOfMemory { bytes: self.gpu().memory() });
+            }
+            return self.launch_problem(&problem, &operands, None, &y[1], Some(KernelConfig::simt_unaligned(&problem)));
+        }
+        match config.eight_bit_formats() {
             Some(formats) => {
-                let p = self_test::test_gemm(kind)?.operand_formats(formats);
+                let p = self_test::test_gemm(kind, config)?.operand_formats(formats);
                 self.run_fp8_gemm(&p, &operands, None, &y[0], Some(config))?;
             }
             None => self.launch_problem(&problem, &operands, None, &y[0], Some(config))?,

@@ -1,7 +1,7 @@
 //! Selection of the kernel and of the split-K factor of a GEMM, by a cost model of the device. A product with M = 1 has
 //! no gemv kernel of its own: it takes a GEMM kernel, of whose tile of 64 or 128 rows it fills one. With f16 operands
 //! this is mostly `mma_sync_gemm_64x64` or `mma_sync_gemm_64x128`; on sm_90 with long sums `wgmma_tma_gemm_128x128`. Its
-//! few tiles are divided by split-K. f32 operands take the SIMT kernel.
+//! few tiles are divided by split-K. f32 operands take a SIMT kernel, or on sm_90 tensor cores (`bf16x6.rs`).
 //!
 //! cuBLASLt calls this step its heuristic. Convolutions are selected in the same way, because they are implicit GEMMs
 //! (`implicit_gemm.cuh`). In pseudo-code:
@@ -11,6 +11,7 @@
 //!     candidates = mma.sync kernels, one for each tile shape
 //!     if the device is an sm_90:
 //!         candidates += wgmma kernels that load by TMA, by cp.async, or halo tiles (halo.rs has their cycles)
+//!     (f32: the SIMT kernels, and on an sm_90 those of bf16x6.rs, charged with the split of the operands)
 //!     for each candidate and each number of splits:
 //!         tiles    = ceil(m / tile.m) * ceil(n / tile.n) * batch * splits
 //!         waves    = ceil(tiles / multiprocessors)
@@ -62,7 +63,8 @@ use crate::{
     gemm_problem::{GemmKind, GemmProblem},
     kernels::{
         CONV_HALO, FP8_CONV_TILES, FP8_TILES, Kernel, LARGEST_TILE, MAX_ACCUMULATION_K, MMA_FP8, MMA_FP8_CONV,
-        TILE_SHAPES, TILE_WARPS, TileShape, UNALIGNED_TILE, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE,
+        OPERAND_PARTS, TILE_SHAPES, TILE_WARPS, TileShape, UNALIGNED_TILE, WGMMA_BF16X6_CONV,
+        WGMMA_BF16X6_CONV_SWAPPED, WGMMA_BF16X6_GEMM, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE,
         WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES,
         WarpGrid,
     },
@@ -85,6 +87,8 @@ enum MainloopKind {
     WgmmaHalo,
     /// `wgmma`; threads load 8-wide vectors by `cp.async`.
     WgmmaCpAsync,
+    /// `wgmma` of the parts of f32 operands, which TMA loads: six products of bfloat16.
+    WgmmaBf16x6,
     /// `mma.sync` by a grid of warps; threads load 8-wide vectors.
     MmaSync(WarpGrid),
     /// `mma.sync` by a grid of warps; threads load single elements.
@@ -159,6 +163,13 @@ const SIMT_VEC4_TILE: TileShape = TileShape::new(128, 128);
 /// Cycles of both kernels without tensor cores in halves of those that their multiplications take. The first reached 10.9
 /// of 67 TFLOP/s on an H100 (docs/gpu.md). The second has not been measured; libraries reach three quarters of the peak.
 const SIMT_HALF_CYCLES: [u64; 2] = [12, 3];
+/// Products of the parts of f32 operands (`PART_PRODUCTS` of wgmma.cuh).
+const PART_PRODUCTS: u32 = 6;
+/// Bytes that a split of an f32 value moves: it reads the value, and writes its parts.
+const SPLIT_BYTES: u64 = 4 + 2 * OPERAND_PARTS as u64;
+/// Minimum number of terms of f32 sums on tensor cores. Shorter sums of both signs are a little more exact without them,
+/// because additions of tensor cores truncate (`tests/bf16x6.rs`).
+pub(crate) const MIN_BF16X6_K: u32 = 256;
 /// Minimum number of terms of a split. With fewer, a block would mostly wait: the main loop of 256 terms takes 1024
 /// cycles for 128 × 64 results, less than [`BLOCK_OVERHEAD_CYCLES`].
 const MIN_SPLIT_K: u32 = 256;
@@ -258,17 +269,16 @@ impl SplitKConstraints {
 }
 
 impl KernelConfig {
+    /// Returns the kernel without tensor cores for operands of any type and alignment.
+    pub fn simt_unaligned(problem: &GemmProblem) -> Self {
+        let loads = LoadInstructions { rows: 24, columns: 24 };
+        let mainloop = MainloopKind::Simt;
+        Self { kernel: problem.simt, tile: SIMT_TILE, cluster: 1, mainloop, loads, swaps_ab: false }
+    }
+
     /// Returns the kernel without tensor cores: one for operands of any type, or one for aligned f32 operands.
     pub fn simt(problem: &GemmProblem, has_f32_operands: bool, workspace_bytes: usize, multiprocessors: u32) -> Self {
-        let loads = LoadInstructions { rows: 24, columns: 24 };
-        let simt = Self {
-            kernel: problem.simt,
-            tile: SIMT_TILE,
-            cluster: 1,
-            mainloop: MainloopKind::Simt,
-            loads,
-            swaps_ab: false,
-        };
+        let simt = Self::simt_unaligned(problem);
         if !has_f32_operands || !problem.is_vec4 {
             return simt;
         }
@@ -276,8 +286,63 @@ impl KernelConfig {
         let vec4 = Self { kernel, tile: SIMT_VEC4_TILE, mainloop, ..simt };
         // Large tiles leave multiprocessors idle where results are few.
         let [simt_cycles, vec4_cycles] =
-            [simt, vec4].map(|config| config.cycles(problem, workspace_bytes, multiprocessors));
-        if SIMT_HALF_CYCLES[1] * vec4_cycles <= SIMT_HALF_CYCLES[0] * simt_cycles { vec4 } else { simt }
+            [simt, vec4].map(|config| config.simt_cycles(problem, workspace_bytes, multiprocessors));
+        if vec4_cycles <= simt_cycles { vec4 } else { simt }
+    }
+
+    /// Returns the modelled cycles of a kernel without tensor cores.
+    fn simt_cycles(&self, problem: &GemmProblem, workspace_bytes: usize, multiprocessors: u32) -> u64 {
+        let half_cycles = SIMT_HALF_CYCLES[usize::from(self.mainloop == MainloopKind::SimtVec4)];
+        half_cycles * self.cycles(problem, workspace_bytes, multiprocessors) / 2
+    }
+
+    /// Returns the kernels for f32 operands as three bfloat16 each, for compute capability 9.0 alone.
+    pub fn bf16x6_candidates(kind: GemmKind) -> Vec<Self> {
+        let config = |kernel, tile, swaps_ab| Self {
+            kernel,
+            tile,
+            cluster: 1,
+            mainloop: MainloopKind::WgmmaBf16x6,
+            loads: LoadInstructions { rows: 0, columns: 0 },
+            swaps_ab,
+        };
+        let (kernels, swapped) = match kind {
+            GemmKind::Matmul(_) => (&WGMMA_BF16X6_GEMM[kind.index()], None),
+            GemmKind::Conv(pass) => {
+                (&WGMMA_BF16X6_CONV[kind.index()], (pass == Pass::Weight).then_some(&WGMMA_BF16X6_CONV_SWAPPED[0]))
+            }
+        };
+        let tiles = kernels.iter().zip([TILE_SHAPES[0], TILE_SHAPES[1]]);
+        let swapped = swapped.map(|kernel| config(kernel, TILE_SHAPES[1], true));
+        tiles.map(|(kernel, tile)| config(kernel, tile, false)).chain(swapped).collect()
+    }
+
+    /// Returns the kernels for f32 operands on tensor cores that are faster than one without, in the order of their modelled
+    /// time. It includes the split of both operands.
+    pub fn bf16x6_faster_than_simt(problem: &GemmProblem, workspace_bytes: usize, multiprocessors: u32) -> Vec<Self> {
+        let is_loadable = problem.is_vectorizable
+            && problem.shape.k >= MIN_BF16X6_K
+            && match problem.kind {
+                GemmKind::Matmul(_) => problem.has_tma_tiles(),
+                GemmKind::Conv(_) => problem.im2col.is_some(),
+            };
+        if !is_loadable {
+            return vec![];
+        }
+        let simt = Self::simt(problem, true, workspace_bytes, multiprocessors);
+        let simt_cycles = simt.simt_cycles(problem, workspace_bytes, multiprocessors);
+        let split_bytes = SPLIT_BYTES * (problem.lens[0] + problem.lens[1]) as u64;
+        let split_cycles = 2 * LAUNCH_CYCLES + split_bytes / (DRAM_BYTES_PER_SM_CYCLE * u64::from(multiprocessors));
+        let cycles = |config: &Self| split_cycles + config.cycles(problem, workspace_bytes, multiprocessors);
+        let mut candidates = Self::bf16x6_candidates(problem.kind);
+        candidates.retain(|config| cycles(config) < simt_cycles);
+        candidates.sort_by_cached_key(cycles);
+        candidates
+    }
+
+    /// Returns true if the kernel multiplies the parts of f32 operands.
+    pub fn is_bf16x6(&self) -> bool {
+        self.mainloop == MainloopKind::WgmmaBf16x6
     }
 
     /// Returns the kernel for f16 operands of any alignment, on every device. It is the simplest one with tensor cores,
@@ -426,7 +491,7 @@ impl KernelConfig {
         let arch_specific =
             if tensor_cores == TensorCores::Wgmma { Self::wgmma_candidates(problem.kind) } else { vec![] };
         let computes = |config: &Self| match config.mainloop {
-            MainloopKind::WgmmaTma => by_tma,
+            MainloopKind::WgmmaTma | MainloopKind::WgmmaBf16x6 => by_tma,
             MainloopKind::WgmmaHalo => HaloConv::new(problem).is_some(),
             MainloopKind::WgmmaCpAsync
             | MainloopKind::MmaSync(_)
@@ -477,19 +542,24 @@ impl KernelConfig {
 
     /// Returns true if the kernel loads tiles of both operands by TMA, in whole boxes of channels.
     pub fn is_tma(&self) -> bool {
-        self.mainloop == MainloopKind::WgmmaTma
+        matches!(self.mainloop, MainloopKind::WgmmaTma | MainloopKind::WgmmaBf16x6)
     }
 
     /// Returns whether separate warps store results (`WARP_SPECIALIZED_EPILOGUE` of wgmma_tma.cu).
     ///
     /// The warps that multiply then go on with the next tile, and they add the parts of long sums in shared memory.
     pub fn has_store_warps(&self) -> bool {
-        self.is_tma() && self.tile.n <= 128
+        self.mainloop == MainloopKind::WgmmaTma && self.tile.n <= 128
+    }
+
+    /// Returns true if the kernel adds parts of long sums, so that no accumulator of tensor cores has all of them.
+    fn adds_partial_sums(&self) -> bool {
+        self.has_store_warps() || self.is_bf16x6()
     }
 
     /// Returns true if the kernel exists for one compute capability only.
     pub fn is_arch_specific(&self) -> bool {
-        matches!(self.mainloop, MainloopKind::WgmmaTma | MainloopKind::WgmmaHalo | MainloopKind::WgmmaCpAsync)
+        self.is_tma() || matches!(self.mainloop, MainloopKind::WgmmaHalo | MainloopKind::WgmmaCpAsync)
     }
 
     /// Returns the number of tiles of a cluster that the results fill.
@@ -517,16 +587,20 @@ impl KernelConfig {
     /// Returns the cycles of a multiprocessor for one tile and [`K_TILE`] of k.
     fn cycles_per_k_tile(&self) -> u64 {
         let TileShape { m, n } = self.tile;
+        // Products of parts of the operands, and parts.
+        let (products, parts) = if self.is_bf16x6() { (PART_PRODUCTS, OPERAND_PARTS) } else { (1, 1) };
         // Multiplications a cycle, groups that each read their share of both operands, loads for an 8-wide vector.
         let (rate, groups, loads) = match self.mainloop {
-            MainloopKind::WgmmaTma | MainloopKind::WgmmaHalo => (2048, WarpGrid::new(m / 64, 1), 0),
+            MainloopKind::WgmmaTma | MainloopKind::WgmmaHalo | MainloopKind::WgmmaBf16x6 => {
+                (2048, WarpGrid::new(m / 64, 1), 0)
+            }
             MainloopKind::WgmmaCpAsync => (2048, WarpGrid::new(m / 64, 1), 1),
             MainloopKind::MmaSync(warps) => (1024, warps, 1),
             MainloopKind::MmaSyncUnaligned(warps) => (1024, warps, 8),
             MainloopKind::Simt | MainloopKind::SimtVec4 => (128, WarpGrid::new(1, 1), 1),
         };
-        let tensor_cores = m * n * K_TILE / rate;
-        let shared_memory = (groups.n * m + groups.m * n + m + n) * K_TILE * 2 / 128;
+        let tensor_cores = products * m * n * K_TILE / rate;
+        let shared_memory = (products * (groups.n * m + groups.m * n) + parts * (m + n)) * K_TILE * 2 / 128;
         let issue = (m * self.loads.rows + n * self.loads.columns) * K_TILE / 8 * loads / 128;
         u64::from(tensor_cores.max(shared_memory).max(issue))
     }
@@ -535,7 +609,7 @@ impl KernelConfig {
     pub fn split_k(&self, constraints: &SplitKConstraints, multiprocessors: u32) -> SplitK {
         let tiles = self.tile_count(constraints.shape, constraints.batch).max(1);
         let min_accumulations =
-            if self.has_store_warps() { 1 } else { constraints.shape.k.div_ceil(constraints.max_accumulation_k) };
+            if self.adds_partial_sums() { 1 } else { constraints.shape.k.div_ceil(constraints.max_accumulation_k) };
         let min_splits = constraints.min_splits.max(min_accumulations).max(1);
         let max_splits = constraints.max_splits.max(min_splits);
         let waves = (1..=MAX_WAVES)
@@ -563,6 +637,7 @@ impl KernelConfig {
             MainloopKind::WgmmaTma
             | MainloopKind::WgmmaHalo
             | MainloopKind::WgmmaCpAsync
+            | MainloopKind::WgmmaBf16x6
             | MainloopKind::Simt
             | MainloopKind::SimtVec4 => 1,
         };

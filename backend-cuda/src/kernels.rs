@@ -26,9 +26,10 @@ mod gemm_variants;
 pub use attention_variants::AttentionKernels;
 pub use gemm_variants::{
     CONV_HALO, FP8_CONV_TILES, FP8_TILES, HALO_BYTES, LARGEST_TILE, MAX_ACCUMULATION_K, MAX_HALO_STEPS, MMA_FP8,
-    MMA_FP8_CONV, MMA_SYNC_CONV, MMA_SYNC_GEMM, PROMOTION_K, SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM, SPLIT_K_REDUCE,
-    TILE_SHAPES, TILE_WARPS, TileShape, UNALIGNED_TILE, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE,
-    WGMMA_TMA_CLUSTER_BLOCKS, WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
+    MMA_FP8_CONV, MMA_SYNC_CONV, MMA_SYNC_GEMM, OPERAND_PARTS, PROMOTION_K, SIMT, SIMT_VEC4_CONV, SIMT_VEC4_GEMM,
+    SPLIT_K_REDUCE, TILE_SHAPES, TILE_WARPS, TileShape, UNALIGNED_TILE, WGMMA_BF16X6_CONV, WGMMA_BF16X6_CONV_SWAPPED,
+    WGMMA_BF16X6_GEMM, WGMMA_CONV, WGMMA_CONV_SWAPPED, WGMMA_FP8, WGMMA_FP8_TILE, WGMMA_TMA_CLUSTER_BLOCKS,
+    WGMMA_TMA_CONV, WGMMA_TMA_CONV_SWAPPED, WGMMA_TMA_GEMM, WGMMA_TMA_TILE_SHAPES, WarpGrid,
 };
 
 /// Compilation unit: files in order, preceded by definitions.
@@ -183,6 +184,11 @@ const PACK_FP8_MODULE: Module =
 pub static PACK_FP8_ROWS: Kernel = Kernel { module: &PACK_FP8_MODULE, entry: "pack_rows" };
 /// Kernel that packs and transposes the other operands.
 pub static PACK_FP8_COLUMNS: Kernel = Kernel { module: &PACK_FP8_MODULE, entry: "pack_columns" };
+
+// Other devices have no kernel of products of parts.
+const SPLIT_BF16_MODULE: Module = Module { arch: [90, 90], ..Module::new("split_bf16", &[file!("split_bf16.cu")]) };
+/// Kernel that splits f32 values into three bfloat16.
+pub static SPLIT_BF16: Kernel = Kernel { module: &SPLIT_BF16_MODULE, entry: "split_bf16" };
 
 const ROWS_MODULE: Module = Module::new("rows", &[STORE, ELEMENTWISE, file!("rows.cu")]);
 /// Kernel that gathers rows of a table (embedding).
@@ -356,6 +362,7 @@ static STANDALONE: &[&Kernel] = &[
     &UNPACK,
     &PACK_FP8_ROWS,
     &PACK_FP8_COLUMNS,
+    &SPLIT_BF16,
     &REDUCE,
     &ROWS_GATHER,
     &ROWS_CLEAR,
@@ -418,11 +425,18 @@ pub fn wgmma_fp8_kernels() -> impl Iterator<Item = &'static Kernel> {
     WGMMA_FP8.as_flattened().iter()
 }
 
+/// Returns the kernels of products of f32 operands by tensor cores, which only compute capability 9.0 (sm_90a) has.
+pub fn wgmma_bf16x6_kernels() -> impl Iterator<Item = &'static Kernel> {
+    let convolutions = WGMMA_BF16X6_CONV.as_flattened().iter().chain(&WGMMA_BF16X6_CONV_SWAPPED);
+    WGMMA_BF16X6_GEMM.as_flattened().iter().chain(convolutions)
+}
+
 /// Iterates over the entry points of all kernels of the backend.
 pub fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     let simt = SIMT.iter().chain(&SIMT_VEC4_GEMM).chain(&SIMT_VEC4_CONV);
     let halves = MMA_SYNC_GEMM.as_flattened().iter().chain(MMA_SYNC_CONV.as_flattened());
     let fp8 = [&MMA_FP8, &MMA_FP8_CONV].into_iter().flat_map(|kernels| kernels.as_flattened().as_flattened());
-    let products = simt.chain(halves).chain(fp8).chain(wgmma_kernels()).chain(wgmma_fp8_kernels());
+    let products = simt.chain(halves).chain(fp8).chain(wgmma_kernels());
+    let products = products.chain(wgmma_fp8_kernels()).chain(wgmma_bf16x6_kernels());
     STANDALONE.iter().copied().chain(AttentionKernels::list_all()).chain(products)
 }

@@ -12,6 +12,8 @@
 //! ```
 
 mod attention;
+mod bf16x6;
+mod bf16x6_bands;
 mod cell;
 mod conv_copies;
 mod conv_halo;

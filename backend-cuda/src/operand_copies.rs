@@ -208,7 +208,7 @@ impl Cuda {
                 let band = copied_gemm(&problem, &rows, m, matrices);
                 let start = matrix * problem.y_stride + row * problem.ldy;
                 let band = GemmProblem { placement: ResultPlacement { start, ..band.placement }, ..band };
-                self.launch_problem(&band, &Operands { at: [a, b], types: x.types }, bias, y, None)?;
+                self.launch_problem(&band, &Operands { at: [a, b], types: x.types, parts: None }, bias, y, None)?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use crate::{
     conv_halo::HaloConv,
     gemm_problem::{GemmKind, GemmProblem},
     kernel_selection::{EIGHT_BIT_FORMATS, KernelConfig},
+    memory::Memory,
 };
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, DataMut, Slot, Store},
@@ -16,11 +17,12 @@ use half::f16;
 use pollster::block_on;
 use std::sync::PoisonError;
 
-/// Returns the matrix product of the self-test: several tiles along each side, and parts of tiles.
-pub(crate) fn test_gemm(kind: GemmKind) -> Result<Gemm, Error> {
+/// Returns the matrix product of the self-test: several tiles along each side, and parts of tiles. That of f32 operands is
+/// smaller, because it runs several times.
+pub(crate) fn test_gemm(kind: GemmKind, config: KernelConfig) -> Result<Gemm, Error> {
     let GemmKind::Matmul([a, b]) = kind else { unreachable!("a convolution is no product of matrices") };
     let shape = || -> Result<Gemm, ShapeError> {
-        let (m, n, k) = (264, 392, 200);
+        let (m, n, k) = if config.is_bf16x6() { (136, 200, 136) } else { (264, 392, 200) };
         let p = Gemm::new(m, n, k)?;
         let p = if a { p.transpose_a()? } else { p };
         let p = if b { p.transpose_b()? } else { p };
@@ -101,6 +103,7 @@ pub(crate) fn test_conv(config: KernelConfig, pass: Pass, test: TestShape) -> Re
         };
         match test {
             TestShape::Whole if !config.is_tma() => Conv2d::padded([2, 9, 11, 72], 136, [3, 3], [1, 1]),
+            TestShape::Whole if config.is_bf16x6() => by_tma(128, 256, 2),
             TestShape::Whole => by_tma(256, 384, 2),
             TestShape::PartialBoxes => by_tma(72, 136, 1),
             TestShape::HaloOfEightChannels => halo([18, 21], 8, 72, [7, 7], [3, 2]),
@@ -119,20 +122,62 @@ fn element_count(shape: [u32; 4]) -> usize {
     shape.into_iter().product::<u32>() as usize
 }
 
-/// Returns small random integers, whose sums are exact in any order.
-fn small_integers(len: usize, seed: u32) -> Vec<f16> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        f16::from_f32((state >> 24) as f32 % 7.0 - 3.0)
-    };
-    (0..len).map(|_| next()).collect()
+/// Values of an operand of a self-test: random integers, whose sums of products are exact in any order.
+#[derive(Clone, Copy, Debug)]
+struct TestValues {
+    /// Magnitudes are below it.
+    end: u32,
+    /// One of so many values is not zero, on average.
+    one_in: u32,
+    has_infinity: bool,
+}
+
+impl TestValues {
+    const SMALL_INTEGERS: Self = Self { end: 4, one_in: 1, has_infinity: false };
+    /// Integers that three bfloat16 represent, and two do not.
+    const WIDE_INTEGERS: Self = Self { end: 1 << 18, one_in: 1, has_infinity: false };
+    const SPARSE_SIGNS: Self = Self { end: 2, one_in: 64, has_infinity: false };
+    /// Integers that two bfloat16 represent, and one does not.
+    const MIDDLE_INTEGERS: Self = Self { end: 1 << 10, one_in: 8, has_infinity: false };
+    const WITH_INFINITY: Self = Self { has_infinity: true, ..Self::SMALL_INTEGERS };
+
+    /// Operands of the runs of a test. Those of f32 need each product of parts, and infinities.
+    fn of_config(config: KernelConfig) -> &'static [[Self; 2]] {
+        const HALVES: &[[TestValues; 2]] = &[[TestValues::SMALL_INTEGERS; 2]];
+        const PARTS: &[[TestValues; 2]] = &[
+            [TestValues::WIDE_INTEGERS, TestValues::SPARSE_SIGNS],
+            [TestValues::SPARSE_SIGNS, TestValues::WIDE_INTEGERS],
+            [TestValues::MIDDLE_INTEGERS; 2],
+            [TestValues::WITH_INFINITY, TestValues::SMALL_INTEGERS],
+        ];
+        if config.is_bf16x6() { PARTS } else { HALVES }
+    }
+
+    fn generate(self, len: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = |end: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) % end
+        };
+        let mut value = || {
+            let magnitude = if self.one_in == 1 { next(self.end) } else { 1 + next(self.end - 1) };
+            let is_zero = next(self.one_in) != 0;
+            let sign = if next(2) == 0 { 1.0 } else { -1.0 };
+            if is_zero { 0.0 } else { sign * magnitude as f32 }
+        };
+        let mut values: Vec<f32> = (0..len).map(|_| value()).collect();
+        if let Some(value) = values.get_mut(len / 3).filter(|_| self.has_infinity) {
+            *value = f32::INFINITY;
+        }
+        values
+    }
 }
 
 /// Compares results and statistics of a kernel with those of the simplest one; the error names the first difference and
 /// their number.
-fn compare_results([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) -> Result<(), String> {
-    let differ = |&at: &usize| here[at].to_bits() != there[at].to_bits();
+fn compare_results([here, there]: &[Vec<f32>; 2], [row, wanted]: &[Stats; 2]) -> Result<(), String> {
+    // NaN may differ in its bits.
+    let differ = |&at: &usize| here[at].to_bits() != there[at].to_bits() && !(here[at].is_nan() && there[at].is_nan());
     if let Some(at) = (0..here.len()).find(differ) {
         let count = (0..here.len()).filter(differ).count();
         let (got, want) = (here[at], there[at]);
@@ -154,14 +199,17 @@ fn compare_results([here, there]: &[Vec<f16>; 2], [row, wanted]: &[Stats; 2]) ->
 fn arch_specific_tests() -> impl Iterator<Item = (GemmKind, KernelConfig, TestShape)> {
     let matrices = [false, true].into_iter().flat_map(|b| [false, true].map(|a| GemmKind::Matmul([a, b])));
     let kinds = matrices.chain(Pass::ALL.map(GemmKind::Conv));
-    let halves = kinds.flat_map(|kind| {
-        KernelConfig::wgmma_candidates(kind)
+    let with_shapes = |kind, configs: Vec<KernelConfig>| {
+        configs
             .into_iter()
             .flat_map(move |config| TestShape::of_config(kind, config).iter().map(move |&shape| (kind, config, shape)))
-    });
+    };
+    let halves = kinds.clone().flat_map(move |kind| with_shapes(kind, KernelConfig::wgmma_candidates(kind)));
+    let f32 = kinds.flat_map(move |kind| with_shapes(kind, KernelConfig::bf16x6_candidates(kind)));
     // Packed operands are contiguous along k.
     let packed = GemmKind::Matmul([false, true]);
-    halves.chain(EIGHT_BIT_FORMATS.map(|formats| (packed, KernelConfig::wgmma_fp8(formats), TestShape::Whole)))
+    let eight_bits = EIGHT_BIT_FORMATS.map(|formats| (packed, KernelConfig::wgmma_fp8(formats), TestShape::Whole));
+    halves.chain(f32).chain(eight_bits)
 }
 
 impl Cuda {
@@ -220,7 +268,7 @@ impl Cuda {
         &self, kind: GemmKind, config: KernelConfig, shape: TestShape,
     ) -> Result<Result<(), String>, Error> {
         let [a_len, b_len, y_len] = match kind {
-            GemmKind::Matmul(_) => test_gemm(kind)?.lens().map(|len| len as usize),
+            GemmKind::Matmul(_) => test_gemm(kind, config)?.lens().map(|len| len as usize),
             GemmKind::Conv(pass) => {
                 let p = test_conv(config, pass, shape)?;
                 let [x, w, y] = [p.x(), p.w(), p.y()].map(element_count);
@@ -232,12 +280,33 @@ impl Cuda {
                 }
             }
         };
-        let load = |len, seed| {
-            let mut memory = self.alloc(DType::F16, len)?;
-            self.write(Data::F16(&small_integers(len, seed)), &mut memory)?;
+        for values in TestValues::of_config(config) {
+            if let Err(difference) = self.compare_kernels(kind, config, shape, [a_len, b_len, y_len], *values)? {
+                return Ok(Err(difference));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Runs a kernel and the simplest one with operands of these values.
+    fn compare_kernels(
+        &self, kind: GemmKind, config: KernelConfig, shape: TestShape, [a_len, b_len, y_len]: [usize; 3],
+        [a, b]: [TestValues; 2],
+    ) -> Result<Result<(), String>, Error> {
+        let dtype = if config.is_bf16x6() { DType::F32 } else { DType::F16 };
+        let load = |len, values: TestValues, seed| {
+            let (mut memory, values) = (self.alloc(dtype, len)?, values.generate(len, seed));
+            if config.is_bf16x6() {
+                self.write(Data::F32(&values), &mut memory)?;
+            } else {
+                let halves: Vec<f16> = values.into_iter().map(f16::from_f32).collect();
+                self.write(Data::F16(&halves), &mut memory)?;
+            }
             Ok::<_, Error>(memory)
         };
-        let (a, b, mut y, mut reference) = (load(a_len, 1)?, load(b_len, 2)?, load(y_len, 3)?, load(y_len, 4)?);
+        let (a, b) = (load(a_len, a, 1)?, load(b_len, b, 2)?);
+        let (mut y, mut reference) =
+            (load(y_len, TestValues::SMALL_INTEGERS, 3)?, load(y_len, TestValues::SMALL_INTEGERS, 4)?);
         let slots = [Slot::FIRST_SITE, Slot(Slot::FIRST_SITE.0 + 1)];
         let mut exponents = vec![0; usize::from(Slot::FIRST_SITE.0) + 2];
         exponents[usize::from(Slot::FIRST_SITE.0)..].fill(-3);
@@ -249,11 +318,21 @@ impl Cuda {
             Store::site(Slot::ONE, slots[1], &table, &mut reference),
         ];
         self.run_both_kernels(kind, config, shape, [&a, &b], stores)?;
-        let mut results = [vec![f16::ZERO; y_len], vec![f16::ZERO; y_len]];
-        block_on(self.read(&y, DataMut::F16(&mut results[0])))?;
-        block_on(self.read(&reference, DataMut::F16(&mut results[1])))?;
+        let results = [self.read_results(&y, dtype, y_len)?, self.read_results(&reference, dtype, y_len)?];
         let mut rows = [Stats::new(Convention::FP16, 0, Detail::None); 2];
         block_on(self.collect(&table, slots[0].0..slots[1].0 + 1, &mut rows, &[], &mut []))?;
         Ok(compare_results(&results, &rows))
+    }
+
+    /// Reads results as f32.
+    fn read_results(&self, y: &Memory, dtype: DType, len: usize) -> Result<Vec<f32>, Error> {
+        if dtype == DType::F32 {
+            let mut values = vec![0.0; len];
+            block_on(self.read(y, DataMut::F32(&mut values)))?;
+            return Ok(values);
+        }
+        let mut halves = vec![f16::ZERO; len];
+        block_on(self.read(y, DataMut::F16(&mut halves)))?;
+        Ok(halves.into_iter().map(f16::to_f32).collect())
     }
 }

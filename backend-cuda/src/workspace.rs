@@ -14,7 +14,7 @@ pub enum WorkspaceKind {
     BlockCounters,
     /// Intermediate results between the launches of an operator.
     Intermediates,
-    /// Copies of operands with channels padded to eight.
+    /// Copies of operands: with channels padded to eight, packed to bytes, or split into three bfloat16.
     PaddedOperands,
     /// Partial sums of a product whose sums are cut: [`split_k_workspace_bytes`] bytes from its first use on.
     SplitKPartials,

@@ -1,6 +1,7 @@
 //! Tests on a real GPU: every tile of every product, which shows whether wgmma and the TMA engine behave as this
 //! project assumes, and the engine.
 
+mod f32_products;
 mod fp8_conv;
 mod fp8_gemm;
 mod gemm;
@@ -50,6 +51,18 @@ fn products_in_eight_bits() {
     }
     fp8_gemm::check(&device);
     fp8_conv::check(&device);
+}
+
+/// Products of f32 operands on tensor cores, which only compute capability 9.0 has.
+#[test]
+fn products_in_f32() {
+    let (Some(device), Some(simt)) = (gpu(), gpu()) else { return };
+    gemm::check_long_f32(&device, true);
+    f32_products::check_wide_integers(&device);
+    let simt = simt.without_f32_tensor_cores();
+    f32_products::check_special_values(&device, &simt);
+    f32_products::check_errors(&device, &simt, &[256, 4096]);
+    assert!(device.self_test_results().values().all(Result::is_ok), "{:?}", device.self_test_results());
 }
 
 #[test]

@@ -127,7 +127,7 @@ phase_prove() {
     ((rehearsing)) && limit=900
     GRADSCALE_PROVE_SECONDS=$limit bin/gradscale-cuda prove
 }
-phase_tiles() { bin/cuda-tests every_tile_of_every_product --nocapture; }
+phase_tiles() { bin/cuda-tests every_tile_of_every_product products_in_f32 --nocapture; }
 phase_torch_stores() { torch_tests stores; }
 phase_torch_modules() { torch_tests "modules or attention"; }
 phase_torch_train() { torch_tests "not stores and not modules and not attention"; }
@@ -161,7 +161,7 @@ phase_burn() {
     done
     return "$status"
 }
-phase_bench_odd() { bin/cuda-bench "${small[@]}" copy odd; }
+phase_bench_odd() { bin/cuda-bench "${small[@]}" copy odd f32; }
 phase_networks() { with_clocks bin/cuda-bench "${small[@]}" networks; }
 phase_networks_torch() {
     python_with torch

@@ -592,13 +592,19 @@ static inline u16 pair_of(u64 descriptor, bool is_transposed, u32 place, u32 k) 
     return half;
 }
 static inline float element_of(u64 descriptor, bool is_transposed, u32 place, u32 k) {
-    return half_to_float(pair_of(descriptor, is_transposed, place, k));
+    const u16 bits = pair_of(descriptor, is_transposed, place, k);
+#if OPERAND_PARTS > 1
+    return bits_as_float(static_cast<u32>(bits) << 16);
+#else
+    return half_to_float(bits);
+#endif
 }
 }  // namespace machine
 
-template <bool A_TRANSPOSED, bool B_TRANSPOSED, int VEC8S>
+template <bool A_TRANSPOSED, bool B_TRANSPOSED, bool ACCUMULATES = true, int VEC8S>
 DEVICE void wgmma_mma_async(float (&d)[VEC8S][4], u64 a, u64 b) {
     using namespace machine;
+    if (!ACCUMULATES) memset(d, 0, sizeof d);
     const u32 l = lane(), row = current->index / WARP % 4 * 16 + l / 4;
     float left[2][16], right[16];
     for (u32 i = 0; i < 2; i++) {

@@ -279,3 +279,39 @@ fn copies_cost_what_was_counted() {
     }
     assert_eq!(seen, 7);
 }
+
+/// Returns the kernel on tensor cores that the model prefers to one without, for f32 operands.
+fn best_bf16x6(problem: &GemmProblem) -> Option<&'static str> {
+    let candidates = KernelConfig::bf16x6_faster_than_simt(problem, PARTIAL_SUM_BYTES, H100);
+    candidates.first().map(|config| config.kernel.module.name)
+}
+
+#[test]
+fn f32_on_tensor_cores() {
+    for (shape, name) in [
+        ([4096; 3], Some("wgmma_bf16x6_gemm_128x128")),
+        // 64 large tiles would leave half of the multiprocessors idle.
+        ([1024; 3], Some("wgmma_bf16x6_gemm_128x64")),
+        ([16384, 64, 1024], Some("wgmma_bf16x6_gemm_128x64")),
+        // Two launches of the split are shorter than four tiles without tensor cores.
+        ([256; 3], Some("wgmma_bf16x6_gemm_128x64")),
+        // Sums that are too short, and rows that are not aligned.
+        ([4096, 4096, 192], None),
+        ([4096, 4100, 4096], None),
+    ] {
+        assert_eq!(best_bf16x6(&matrices(shape)), name, "{shape:?}");
+    }
+    for (c, o, pass, name) in [
+        (64, 64, Pass::Forward, Some("wgmma_bf16x6_forward_128x64")),
+        (64, 64, Pass::Data, Some("wgmma_bf16x6_data_128x64")),
+        (64, 64, Pass::Weight, Some("wgmma_bf16x6_weight_t_128x64")),
+        (128, 128, Pass::Weight, Some("wgmma_bf16x6_weight_128x128")),
+        // Pictures of four channels, which TMA does not load.
+        (4, 64, Pass::Forward, None),
+    ] {
+        assert_eq!(best_bf16x6(&convolution(c, o, [180, 240], pass)), name, "{c} to {o}, {pass:?}");
+    }
+    let strided = Conv2d::padded([12, 180, 240, 64], 64, [3, 3], [1, 1]).expect("a shape");
+    let strided = strided.stride([2, 2]).expect("a shape");
+    assert_eq!(best_bf16x6(&GemmProblem::conv(&strided, Pass::Data)), None, "it is computed in phases");
+}

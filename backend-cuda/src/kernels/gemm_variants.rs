@@ -290,6 +290,53 @@ macro_rules! wgmma_fp8 {
         }
     };
 }
+/// Macro of a warpgroup kernel of f32 operands, as three bfloat16 each, that TMA loads: 128 rows, and columns.
+macro_rules! wgmma_bf16x6 {
+    ($name:literal, [$($layout:expr),*], $tile:literal, $n:literal) => {
+        Kernel {
+            module: &Module {
+                defines: &[$($layout,)* ("TILE_M", 128), ("TILE_N", $n), ("STAGES", 2), ("CONSUMER_THREADS", 256),
+                    ("EPILOGUE_THREADS", 256), ("CLUSTER", 1), ("OPERAND_PARTS", OPERAND_PARTS),
+                    ("CONSUMER_REGISTERS", 224), ("PRODUCER_REGISTERS", 56)],
+                threads: 384,
+                blocks: 1,
+                // Two stages of three parts of both operands; for the store, 32 columns as in `wgmma_tma`.
+                shared: 2 * (OPERAND_PARTS * 128 * (128 + $n) + 16) + 128 / 16 * 32 * 20 * 4,
+                arch: [90, 90],
+                ..Module::new(
+                    concat!("wgmma_bf16x6_", $name, "_", $tile),
+                    &[
+                        STORE,
+                        WARPGROUP,
+                        file!("cluster.cuh"),
+                        IMPLICIT_GEMM,
+                        OPERAND_SWAP,
+                        WGMMA_STAGES,
+                        file!("tma.cuh"),
+                        file!("epilogue_pipeline.cuh"),
+                        file!("wgmma_tma.cu"),
+                    ],
+                )
+            },
+            entry: "wgmma_tma",
+        }
+    };
+}
+macro_rules! wgmma_bf16x6_128x128 {
+    ($name:literal, $layout:tt) => {
+        wgmma_bf16x6!($name, $layout, "128x128", 128)
+    };
+}
+macro_rules! wgmma_bf16x6_128x64 {
+    ($name:literal, $layout:tt) => {
+        wgmma_bf16x6!($name, $layout, "128x64", 64)
+    };
+}
+macro_rules! wgmma_bf16x6_tiles {
+    ($name:literal, $layout:tt) => {
+        [wgmma_bf16x6_128x128!($name, $layout), wgmma_bf16x6_128x64!($name, $layout)]
+    };
+}
 macro_rules! wgmma_tma_128x128 {
     ($name:literal, $layout:tt) => {
         wgmma_tma!($name, $layout, "128x128", 128, 128, 4, 1, 512, 128, 128)
@@ -418,6 +465,14 @@ pub static WGMMA_TMA_CONV: [[Kernel; 2]; 3] = convolutions!(wgmma_tma_convolutio
 pub static WGMMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_128x64)];
 /// Kernels of swapped convolutions whose operands are loaded by TMA.
 pub static WGMMA_TMA_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_tma_128x64)];
+/// bfloat16 values whose sum is an f32 operand (`split_bf16.cu`).
+pub const OPERAND_PARTS: u32 = 3;
+/// Products of f32 matrices by six products of bfloat16 (sm_90a alone): by transposition (none, a, b, both) and tile.
+pub static WGMMA_BF16X6_GEMM: [[Kernel; 2]; 4] = matrices!(wgmma_bf16x6_tiles);
+/// Convolutions of f32 operands in the same way: by pass (forward, data, weight) and tile.
+pub static WGMMA_BF16X6_CONV: [[Kernel; 2]; 3] = convolutions!(wgmma_bf16x6_tiles);
+/// Kernel of the gradient of weights in the same way with rows and columns exchanged.
+pub static WGMMA_BF16X6_CONV_SWAPPED: [Kernel; 1] = [swapped!(wgmma_bf16x6_128x64)];
 /// Rows and columns of the tiles of [`WGMMA_TMA_GEMM`].
 pub const WGMMA_TMA_TILE_SHAPES: [TileShape; 2] = [TileShape::new(128, 256), TileShape::new(128, 128)];
 /// Blocks of a cluster for each tile in [`WGMMA_TMA_TILE_SHAPES`].

@@ -10,8 +10,14 @@ struct TmaGemmParams {
     // GEMM: a as [z][m][k] or [z][k][m], b as [z][n][k] or [z][k][n], the last contiguous. Convolutions: pixels of x or dy
     // for the operand with taps; w as [z, output][tap][input] (FORWARD, DATA); dy as
     // [pixel][output] for WEIGHT.
-    TensorMap a, b;
+    // One for each part of an operand.
+    TensorMap a[OPERAND_PARTS], b[OPERAND_PARTS];
     GemmParams gemm;
+#if OPERAND_PARTS > 1
+    // A word for each block of split_bf16.cu, other than 0 if the block has seen an infinity or NaN.
+    const u32* nonfinite;
+    u32 nonfinite_count;
+#endif
 };
 
 #if MODE != GEMM
@@ -117,59 +123,59 @@ DEVICE void advance_k(const GemmParams& p, CopyPosition& position) {
 #endif
 }
 
-// Loads a tile of operand a by TMA into shared memory.
-DEVICE void load_a_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& position, u32 full) {
+// Loads a tile of a part of operand a by TMA into shared memory.
+DEVICE void load_a_tile(u16* smem, const TmaGemmParams& p, u32 part, const CopyPosition& position, u32 full) {
     const TileCoord& block = position.block;
 #if MODE == FORWARD || MODE == DATA
-    load_im2col(smem, p.gemm, p.a, position.pixel, position.tap, block.z, full);
+    load_im2col(smem, p.gemm, p.a[part], position.pixel, position.tap, block.z, full);
 #elif A_K_CONTIGUOUS
-    tma_load(smem, p.a, position.k, block.m, block.z, full);
+    tma_load(smem, p.a[part], position.k, block.m, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_M; panel += 64) {
 #if SWAP_AB
-        load_im2col(smem + panel * K_TILE, p.gemm, p.b, position.pixel, position.taps[panel / 64], block.z, full);
+        load_im2col(smem + panel * K_TILE, p.gemm, p.b[part], position.pixel, position.taps[panel / 64], block.z, full);
 #elif MODE == WEIGHT
-        tma_load(smem + panel * K_TILE, p.a, block.z * p.gemm.outputs + block.m + panel, position.k, 0, full);
+        tma_load(smem + panel * K_TILE, p.a[part], block.z * p.gemm.outputs + block.m + panel, position.k, 0, full);
 #else
-        tma_load(smem + panel * K_TILE, p.a, block.m + panel, position.k, block.z, full);
+        tma_load(smem + panel * K_TILE, p.a[part], block.m + panel, position.k, block.z, full);
 #endif
     }
 #endif
 }
 
-// Loads the columns of a tile. In a cluster, block `rank` loads its part for all blocks.
-DEVICE void load_b_tile(u16* smem, const TmaGemmParams& p, const CopyPosition& position, u32 rank, u32 full) {
+// Loads the columns of a tile, of a part of their operand. In a cluster, block `rank` loads its share for all blocks.
+DEVICE void load_b_tile(u16* smem, const TmaGemmParams& p, u32 part, const CopyPosition& position, u32 rank, u32 full) {
     const TileCoord& block = position.block;
 #if CLUSTER > 1
     const u32 columns_per_block = TILE_N / CLUSTER;
 #if B_K_CONTIGUOUS
-    tma_load_multicast(smem + rank * columns_per_block * K_TILE, p.b, position.k, block.n + rank * columns_per_block, block.z, full);
+    tma_load_multicast(smem + rank * columns_per_block * K_TILE, p.b[part], position.k, block.n + rank * columns_per_block, block.z, full);
 #else
 #pragma unroll
     for (u32 i = 0; i < columns_per_block; i += 64) {
         const u32 panel = rank * columns_per_block + i;
-        tma_load_multicast(smem + panel * K_TILE, p.b, block.n + panel, position.k, block.z, full);
+        tma_load_multicast(smem + panel * K_TILE, p.b[part], block.n + panel, position.k, block.z, full);
     }
 #endif
 #elif MODE == FORWARD
     const Tap& tap = position.tap;
-    tma_load(smem, p.b, tap.channel, tap.i * p.gemm.kernel_w + tap.j, block.z * p.gemm.outputs + block.n, full);
+    tma_load(smem, p.b[part], tap.channel, tap.i * p.gemm.kernel_w + tap.j, block.z * p.gemm.outputs + block.n, full);
 #elif B_K_CONTIGUOUS
-    tma_load(smem, p.b, position.k, block.n, block.z, full);
+    tma_load(smem, p.b[part], position.k, block.n, block.z, full);
 #else
 #pragma unroll
     for (u32 panel = 0; panel < TILE_N; panel += 64) {
 #if MODE == DATA
         const Tap& tap = position.tap;
-        tma_load(smem + panel * K_TILE, p.b, block.n + panel, tap.i * p.gemm.kernel_w + tap.j,
+        tma_load(smem + panel * K_TILE, p.b[part], block.n + panel, tap.i * p.gemm.kernel_w + tap.j,
                  block.z * p.gemm.outputs + tap.channel, full);
 #elif SWAP_AB
-        tma_load(smem + panel * K_TILE, p.a, block.z * p.gemm.outputs + block.n + panel, position.k, 0, full);
+        tma_load(smem + panel * K_TILE, p.a[part], block.z * p.gemm.outputs + block.n + panel, position.k, 0, full);
 #elif MODE == WEIGHT
-        load_im2col(smem + panel * K_TILE, p.gemm, p.b, position.pixel, position.taps[panel / 64], block.z, full);
+        load_im2col(smem + panel * K_TILE, p.gemm, p.b[part], position.pixel, position.taps[panel / 64], block.z, full);
 #else
-        tma_load(smem + panel * K_TILE, p.b, block.n + panel, position.k, block.z, full);
+        tma_load(smem + panel * K_TILE, p.b[part], block.n + panel, position.k, block.z, full);
 #endif
     }
 #endif

@@ -1,7 +1,17 @@
 // Instructions of sm_90a: wgmma (PTX ISA, "Asynchronous warpgroup level matrix instructions": four warps, 64 rows),
 // setmaxnreg, mbarrier and TMA. `emulation/compiler/machine.hpp` defines the same functions for a host compiler.
 
+// Parts of an operand: 1 of halves, 3 of f32 values, each a sum of three bfloat16.
+#if !defined(OPERAND_PARTS)
+#define OPERAND_PARTS 1
+#endif
+
 #if defined(__CUDACC_RTC__)
+#if OPERAND_PARTS > 1
+#define MATRIX_TYPE "bf16"
+#else
+#define MATRIX_TYPE "f16"
+#endif
 // Makes this thread's writes to shared memory visible to wgmma and TMA after the next barrier.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -16,12 +26,13 @@ DEVICE void wgmma_wait(float (&d)[VEC8S][4]) {
     }
 }
 
-// Starts d += a · b, with a of 64 × 16 and b of 16 × 64, 16 × 128 or 16 × 256, which matrix descriptors specify.
-template <bool A_TRANSPOSED, bool B_TRANSPOSED>
+// Starts d += a · b, or d = a · b, with a of 64 × 16 and b of 16 × 64, 16 × 128 or 16 × 256, which matrix descriptors
+// specify.
+template <bool A_TRANSPOSED, bool B_TRANSPOSED, bool ACCUMULATES = true>
 DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
     asm volatile(
-        "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{ .reg .pred on; setp.ne.b32 on, %36, 0; "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." MATRIX_TYPE "." MATRIX_TYPE " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
         "%32, %33, on, 1, 1, %34, %35; }"
         : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]),
           "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
@@ -31,13 +42,13 @@ DEVICE void wgmma_mma_async(float (&d)[8][4], u64 a, u64 b) {
           "+f"(d[5][0]), "+f"(d[5][1]), "+f"(d[5][2]), "+f"(d[5][3]),
           "+f"(d[6][0]), "+f"(d[6][1]), "+f"(d[6][2]), "+f"(d[6][3]),
           "+f"(d[7][0]), "+f"(d[7][1]), "+f"(d[7][2]), "+f"(d[7][3])
-        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0));
+        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0), "n"(ACCUMULATES ? 1 : 0));
 }
-template <bool A_TRANSPOSED, bool B_TRANSPOSED>
+template <bool A_TRANSPOSED, bool B_TRANSPOSED, bool ACCUMULATES = true>
 DEVICE void wgmma_mma_async(float (&d)[16][4], u64 a, u64 b) {
     asm volatile(
-        "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{ .reg .pred on; setp.ne.b32 on, %68, 0; "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32." MATRIX_TYPE "." MATRIX_TYPE " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
         "%64, %65, on, 1, 1, %66, %67; }"
         : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]),
           "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
@@ -55,13 +66,13 @@ DEVICE void wgmma_mma_async(float (&d)[16][4], u64 a, u64 b) {
           "+f"(d[13][0]), "+f"(d[13][1]), "+f"(d[13][2]), "+f"(d[13][3]),
           "+f"(d[14][0]), "+f"(d[14][1]), "+f"(d[14][2]), "+f"(d[14][3]),
           "+f"(d[15][0]), "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
-        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0));
+        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0), "n"(ACCUMULATES ? 1 : 0));
 }
-template <bool A_TRANSPOSED, bool B_TRANSPOSED>
+template <bool A_TRANSPOSED, bool B_TRANSPOSED, bool ACCUMULATES = true>
 DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
     asm volatile(
-        "{ .reg .pred on; setp.ne.b32 on, 1, 0; "
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "{ .reg .pred on; setp.ne.b32 on, %132, 0; "
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32." MATRIX_TYPE "." MATRIX_TYPE " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
         "%128, %129, on, 1, 1, %130, %131; }"
         : "+f"(d[0][0]), "+f"(d[0][1]), "+f"(d[0][2]), "+f"(d[0][3]),
           "+f"(d[1][0]), "+f"(d[1][1]), "+f"(d[1][2]), "+f"(d[1][3]),
@@ -95,7 +106,7 @@ DEVICE void wgmma_mma_async(float (&d)[32][4], u64 a, u64 b) {
           "+f"(d[29][0]), "+f"(d[29][1]), "+f"(d[29][2]), "+f"(d[29][3]),
           "+f"(d[30][0]), "+f"(d[30][1]), "+f"(d[30][2]), "+f"(d[30][3]),
           "+f"(d[31][0]), "+f"(d[31][1]), "+f"(d[31][2]), "+f"(d[31][3])
-        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0));
+        : "l"(a), "l"(b), "n"(A_TRANSPOSED ? 1 : 0), "n"(B_TRANSPOSED ? 1 : 0), "n"(ACCUMULATES ? 1 : 0));
 }
 // Waits for all groups of multiplications except the last one.
 DEVICE void wgmma_wait_all_but_last() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }

@@ -14,6 +14,15 @@
 // their sums. So the consumers add the sums of each K tile in registers, of which the producer releases some. While one
 // warpgroup adds, the tensor cores multiply for the other.
 //
+// f32 operands are three bfloat16 each, of which six products are multiplied (wgmma.cuh). Their sums are added in registers,
+// as those of eight bits are: one of the small products and of the first 32 terms of both hi, and one of the other 32. So
+// an accumulator truncates four times or less what it holds of whole products. The consumers store.
+//
+// An infinity times a part that is 0 would be NaN, so the hi of infinities and NaN takes part in the product of both hi
+// alone. If an operand has any, each K tile is first multiplied by this product, of which only infinities and NaN are kept.
+// Then they are replaced by zeros in shared memory, and all six products are those of finite values. Results are
+// therefore infinite or NaN where a sum of f32 products is.
+//
 // A cluster of CLUSTER blocks works on consecutive rows of tiles. Each block loads its own rows, and multicasts its part of
 // the columns to all blocks, so that L2 delivers the columns once. A stage is empty when the consumers of all blocks have
 // read it.
@@ -23,18 +32,22 @@
 #define WARP_SPECIALIZED_EPILOGUE (THREADS > CONSUMER_THREADS + 128)
 #define FIRST_CONSUMER_THREAD (WARP_SPECIALIZED_EPILOGUE ? EPILOGUE_THREADS : 0)
 #define FIRST_PRODUCER_THREAD (FIRST_CONSUMER_THREAD + CONSUMER_THREADS)
-// 1 if consumers take registers that the producer releases: without epilogue warps a consumer holds 128 accumulators, and
-// so it does with promoted sums.
+// 1 if sums of tensor cores are added to others in registers after each K tile.
 #if defined(PROMOTION_PAIRS)
-#define HANDS_REGISTERS_OVER 1
+#define PROMOTES_SUMS 1
 static_assert(PROMOTION_PAIRS == K_TILE && WARP_SPECIALIZED_EPILOGUE, "a stage is what tensor cores add");
 #else
-#define HANDS_REGISTERS_OVER (!WARP_SPECIALIZED_EPILOGUE)
+#define PROMOTES_SUMS (OPERAND_PARTS > 1)
 #endif
+// 1 if consumers take registers that the producer releases: without epilogue warps a consumer holds 128 accumulators, and
+// so it does with promoted sums.
+#define HANDS_REGISTERS_OVER (PROMOTES_SUMS || !WARP_SPECIALIZED_EPILOGUE)
 // Registers of a thread at launch, of a producer and of a consumer. 40 and 232 are what 168 at launch allow in multiples of
-// 8; for promoted sums 40 and 168 are what 128 at launch allow.
+// 8; for promoted sums 40 and 168 are what 128 at launch allow. The producer of six parts keeps more addresses.
 #define LAUNCH_REGISTERS (65536 / THREADS / 8 * 8)
+#if !defined(PRODUCER_REGISTERS)
 #define PRODUCER_REGISTERS 40
+#endif
 #if !defined(CONSUMER_REGISTERS)
 #define CONSUMER_REGISTERS 232
 #endif
@@ -49,7 +62,58 @@ static_assert(FIRST_PRODUCER_THREAD + 128 == THREADS, "a group that brings comes
 static_assert(!HANDS_REGISTERS_OVER || CONSUMER_THREADS * CONSUMER_REGISTERS + 128 * PRODUCER_REGISTERS <= (CONSUMER_THREADS + 128) * LAUNCH_REGISTERS,
               "nobody waits for registers for ever");
 static_assert(STAGES * (STAGE_ELEMENTS * 2 + 16) + EPILOGUE_BYTES + WARP_SPECIALIZED_EPILOGUE * CONSUMER_WARPS * 16 <= SHARED_TOTAL, "what the host gives is enough");
+static_assert(OPERAND_PARTS == 1 || (!WARP_SPECIALIZED_EPILOGUE && CLUSTER == 1), "barrier() is that of the consumers, who alone read a stage");
 static_assert(WARP_SPECIALIZED_EPILOGUE || 32 * sizeof(StatsAccumulator) <= EPILOGUE_TILE_FLOATS(EPILOGUE_COLUMNS) * sizeof(float), "room for what 32 threads have seen");
+
+#if PROMOTES_SUMS
+// Adds sums of tensor cores to those in registers.
+DEVICE void promote(float (&sums)[TILE_N / 8][4], const float (&partial)[TILE_N / 8][4]) {
+#pragma unroll
+    for (u32 j = 0; j < TILE_N / 8; j++) {
+#pragma unroll
+        for (u32 c = 0; c < 4; c++) sums[j][c] += partial[j][c];
+    }
+}
+#endif
+
+#if OPERAND_PARTS > 1
+#define EXPONENT_MASK 0x7F80u
+// Returns two bfloat16 with zeros in the place of infinities and NaN.
+DEVICE u32 clear_nonfinite(u32 pair) {
+    const u32 low = (pair & EXPONENT_MASK) == EXPONENT_MASK ? 0 : pair & 0xFFFF;
+    const u32 high = (pair >> 16 & EXPONENT_MASK) == EXPONENT_MASK ? 0 : pair & 0xFFFF0000;
+    return high | low;
+}
+
+// Replaces infinities and NaN in a tile of hi by zeros. All consumers call it, numbered from 0.
+DEVICE void clear_nonfinite_tile(u16* tile, u32 elements, u32 consumer) {
+#pragma unroll 1
+    for (u32 i = consumer; i < elements / 8; i += CONSUMER_THREADS) {
+        Words4& words = ((Words4*)tile)[i];
+        words = Words4{clear_nonfinite(words.x), clear_nonfinite(words.y), clear_nonfinite(words.z), clear_nonfinite(words.w)};
+    }
+}
+
+#define LARGEST_F32 3.4028234664e38f
+// Adds the infinities and NaN of a stage's products to sums, without finite values, and replaces them in the stage by zeros.
+DEVICE void add_nonfinite_products(float (&sums)[TILE_N / 8][4], float (&partial)[TILE_N / 8][4], const OperandDescriptors& descriptors,
+                                   u16* stages, u32 stage) {
+    multiply_stage<STEPS - K_STEPS, STEPS, false>(partial, descriptors, stage);
+    wgmma_wait(partial);
+#pragma unroll
+    for (u32 j = 0; j < TILE_N / 8; j++) {
+#pragma unroll
+        for (u32 c = 0; c < 4; c++) partial[j][c] -= fminf(fmaxf(partial[j][c], -LARGEST_F32), LARGEST_F32);
+    }
+    promote(sums, partial);
+    barrier();
+    u16* const a_hi = stages + stage * STAGE_ELEMENTS;
+    clear_nonfinite_tile(a_hi, A_TILE_ELEMENTS, thread_index());
+    clear_nonfinite_tile(a_hi + A_STAGE_ELEMENTS, B_TILE_ELEMENTS, thread_index());
+    fence_proxy_async();
+    barrier();
+}
+#endif
 
 KERNEL(wgmma_tma, TmaGemmParams) {
     SHARED_BYTES(bytes);
@@ -65,6 +129,10 @@ KERNEL(wgmma_tma, TmaGemmParams) {
     // A cluster takes CLUSTER tiles below each other.
     const u32 cluster_rows = TILE_M * CLUSTER;
     const u32 tiles = (gemm.ROWS + cluster_rows - 1) / cluster_rows * ((gemm.COLUMNS + TILE_N - 1) / TILE_N) * gemm.batch * gemm.splits;
+#if OPERAND_PARTS > 1
+    SHARED u32 nonfinite_seen;
+    if (t == 0) nonfinite_seen = 0;
+#endif
     if (t == 0) {
         for (u32 i = 0; i < STAGES; i++) {
             mbarrier_init(full + 8 * i, 1);
@@ -81,6 +149,13 @@ KERNEL(wgmma_tma, TmaGemmParams) {
 #else
     const u32 rank = 0;
     block_barrier();
+#endif
+#if OPERAND_PARTS > 1
+    for (u32 i = t; i < p.nonfinite_count; i += THREADS) {
+        if (p.nonfinite[i] != 0) nonfinite_seen = 1;
+    }
+    block_barrier();
+    const bool has_nonfinite = nonfinite_seen != 0;
 #endif
     const u32 first = block_x() / CLUSTER, clusters = blocks_x() / CLUSTER;
     auto tile_at = [&](u32 tile) {
@@ -122,8 +197,11 @@ KERNEL(wgmma_tma, TmaGemmParams) {
                 // Does not wait in the first round, because the preceding phase counts as complete.
                 mbarrier_wait(empty + 8 * stage, phase ^ 1);
                 mbarrier_arrive_expect_tx(full + 8 * stage, STAGE_ELEMENTS * 2);
-                load_a_tile(a, p, position, full + 8 * stage);
-                load_b_tile(a + A_STAGE_ELEMENTS, p, position, rank, full + 8 * stage);
+#pragma unroll
+                for (u32 part = 0; part < OPERAND_PARTS; part++) {
+                    load_a_tile(a + part * A_TILE_ELEMENTS, p, part, position, full + 8 * stage);
+                    load_b_tile(a + A_STAGE_ELEMENTS + part * B_TILE_ELEMENTS, p, part, position, rank, full + 8 * stage);
+                }
             }
         }
         return;
@@ -166,6 +244,22 @@ KERNEL(wgmma_tma, TmaGemmParams) {
     for (u32 tile = first; tile < tiles; tile += clusters) {
         // Without splits all sums are equally long. Finding the tile needs divisions, for which tensor cores would wait.
         const u32 k_tiles = k_tiles_in_split(is_unsplit ? 0 : tile_at(tile).split);
+#if OPERAND_PARTS > 1
+        // One array for all partial sums, since registers have no room for two.
+        float sums[TILE_N / 8][4] = {}, partial[TILE_N / 8][4] = {};
+#pragma unroll 1
+        for (u32 k_tile = 0; k_tile < k_tiles; k_tile++, advance_stage()) {
+            mbarrier_wait(full + 8 * stage, phase);
+            if (has_nonfinite) add_nonfinite_products(sums, partial, descriptors, stages, stage);
+            multiply_stage<0, STEPS - K_STEPS / 2, false>(partial, descriptors, stage);
+            wgmma_wait(partial);
+            promote(sums, partial);
+            multiply_stage<STEPS - K_STEPS / 2, STEPS, false>(partial, descriptors, stage);
+            wgmma_wait(partial);
+            release_stage(stage);
+            promote(sums, partial);
+        }
+#else
         u32 previous_stage = 0, k_tile = 0;
         auto accumulate_until = [&](float (&sums)[TILE_N / 8][4], u32 end) {
 #pragma unroll 1
@@ -180,17 +274,14 @@ KERNEL(wgmma_tma, TmaGemmParams) {
             wgmma_wait(sums);
             if (k_tile == k_tiles && k_tiles != 0) release_stage(previous_stage);
         };
+#endif
 #if defined(PROMOTION_PAIRS)
         float sums[TILE_N / 8][4] = {};
 #pragma unroll 1
         while (k_tile < k_tiles) {
             float partial[TILE_N / 8][4] = {};
             accumulate_until(partial, k_tile + 1);
-#pragma unroll
-            for (u32 j = 0; j < TILE_N / 8; j++) {
-#pragma unroll
-                for (u32 c = 0; c < 4; c++) sums[j][c] += partial[j][c];
-            }
+            promote(sums, partial);
         }
         producer_acquire(pipeline, consumer_warp, epilogue_phase);
         smem_write_all(producer_tile(pipeline, consumer_warp), sums, false);
@@ -209,8 +300,10 @@ KERNEL(wgmma_tma, TmaGemmParams) {
         producer_commit(pipeline, consumer_warp);
         epilogue_phase ^= 1;
 #else
+#if OPERAND_PARTS == 1
         float sums[TILE_N / 8][4] = {};
         accumulate_until(sums, k_tiles);
+#endif
         const TileCoord block = tile_at(tile);
         StatsAccumulator stats = *saved_stats;
         warp_barrier();

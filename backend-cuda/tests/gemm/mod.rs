@@ -287,6 +287,35 @@ fn f32_shapes() -> Result<Vec<Work>, ShapeError> {
     Ok(all)
 }
 
+/// Products in f32 of long sums, for each tile of the kernels on tensor cores, with operands that are divided into bands.
+fn long_f32_shapes() -> Result<Vec<Work>, ShapeError> {
+    let (p, narrow) = (Gemm::new(264, 136, 264)?, Gemm::new(200, 40, 520)?);
+    let mut all = vec![];
+    for p in [p, narrow] {
+        all.extend([p, p.transpose_a()?, p.transpose_b()?, p.transpose_a()?.transpose_b()?]);
+    }
+    all.push(Gemm::new(133, 67, 264)?.transpose_b()?);
+    all.push(Gemm::new(136, 72, 256)?.batched(3, [136 * 256, 72 * 256, 136 * 72])?);
+    let mut all: Vec<Work> = all.into_iter().map(Work::Gemm).collect();
+    for p in [
+        Conv2d::padded([3, 13, 12, 64], 136, [3, 3], [1, 1])?,
+        Conv2d::padded([2, 14, 13, 128], 64, [3, 2], [1, 2])?,
+        // Boxes with channels that the tensors do not have, strided windows, dilated taps, groups.
+        Conv2d::padded([3, 13, 11, 72], 40, [3, 3], [1, 1])?,
+        Conv2d::padded([2, 24, 25, 72], 136, [2, 3], [2, 3])?.dilation([3, 2])?.stride([1, 2])?,
+        Conv2d::padded([2, 13, 12, 128], 384, [1, 3], [0, 1])?.groups(2)?,
+        Conv2d::new([2, 14, 13, 64], 264, [1, 1])?,
+    ] {
+        all.extend(Pass::ALL.map(|pass| Work::Conv(p, pass)));
+    }
+    Ok(all)
+}
+
+/// Tests products in f32 of long sums.
+pub fn check_long_f32(device: &Cuda, more: bool) {
+    check_typed(device, long_f32_shapes().expect("valid shapes"), [DType::F32; 2], more);
+}
+
 /// Tests products in f32.
 pub fn check_f32(device: &Cuda, more: bool) {
     check_typed(device, f32_shapes().expect("valid shapes"), [DType::F32; 2], more);
