@@ -14,6 +14,8 @@ mod blas;
 mod copies;
 #[path = "../benches/cuda/elements.rs"]
 mod elements;
+#[path = "../benches/cuda/f32.rs"]
+mod f32;
 #[path = "../benches/cuda/fp8.rs"]
 mod fp8;
 #[path = "../benches/cuda/measure.rs"]
@@ -256,6 +258,25 @@ fn products_in_eight_bits_beside_halves() {
         assert_eq!(rows.len(), count, "{rows:?}");
         for kernel in ["mma_fp8_e5m2_e4m3", "mma_fp8_conv_e5m2_e4m3"] {
             assert_eq!(emulated.used().keys().any(|name| name.starts_with(kernel)), count > 0, "{kernel}");
+        }
+    }
+}
+
+/// Products of f32 operands on tensor cores have lines beside those without, on sm_90 alone.
+#[test]
+fn products_in_f32_beside_those_without_tensor_cores() {
+    for (arch, count) in [(80, 0), (90, 6)] {
+        let Some((emulated, device)) = emulated(arch) else { return };
+        let mut bench = small(&device, &["f32"]);
+        f32::measure(&mut bench, &|| emulated.open()).expect("runs");
+        let rows = rows(&bench);
+        assert_eq!(rows.len(), count, "{rows:?}");
+        for row in &rows {
+            assert_eq!(targets::find_target(row).map(|target| target.limits[0]), Some(1.0), "{row}");
+        }
+        let used = emulated.used();
+        for kernel in ["wgmma_bf16x6_gemm", "wgmma_bf16x6_weight_t", "simt_vec4_gemm", "simt_vec4_weight"] {
+            assert_eq!(used.keys().any(|name| name.starts_with(kernel)), count > 0, "{kernel}: {used:?}");
         }
     }
 }

@@ -8,6 +8,7 @@
 //! cargo bench -p gradscale-cuda -- networks        # training steps of nine networks; with names, of these alone
 //! cargo bench -p gradscale-cuda -- fp8             # products in eight bits, and a decoder's step with them
 //! cargo bench -p gradscale-cuda -- ablation        # what the time of a convolution of 64 channels goes to
+//! cargo bench -p gradscale-cuda -- f32             # f32 products on tensor cores, beside those without
 //! cargo bench -p gradscale-cuda -- launches        # each launch of a SegNet step, by events around it
 //! cargo bench -p gradscale-cuda -- --write FILE    # and into a file
 //! cargo bench -p gradscale-cuda -- --small         # small sizes, once: whether it runs, on the emulated driver too
@@ -29,6 +30,7 @@ mod attention;
 mod blas;
 mod copies;
 mod elements;
+mod f32;
 mod fp8;
 mod measure;
 mod model;
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         .and_then(|()| attention::measure(&mut bench))
         .and_then(|()| training::step(&mut bench))
         .and_then(|()| fp8::measure(&mut bench, &|| Cuda::open(0)))
+        .and_then(|()| f32::measure(&mut bench, &|| Cuda::open(0)))
         .and_then(|()| networks::measure_all(&mut bench, &|| Cuda::open(0)))
         .and_then(|()| {
             let launches = training::launches(&bench)?;

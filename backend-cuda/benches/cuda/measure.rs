@@ -102,6 +102,11 @@ impl<'a> Bench<'a> {
         self.words.is_empty() || self.words.iter().any(|word| name.contains(word.as_str()))
     }
 
+    /// Returns a bench of another device with the same settings.
+    pub fn with_device<'b>(&self, device: &'b Cuda) -> Bench<'b> {
+        Bench::new(device, self.words.clone(), self.small)
+    }
+
     /// Reports if a group of lines was requested by its own word, or everything was.
     pub fn wants_group(&self, word: &str) -> bool {
         self.words.is_empty() || self.names(word)
