@@ -517,6 +517,10 @@ DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         to[0] = machine::half_to_float(static_cast<u16>(halves));
         to[1] = machine::half_to_float(static_cast<u16>(halves >> 16));
     };
+DEVICE float exp2_approx(float x) {
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
+}
     for (u32 i = 0; i < 4; i++) store_scalar(&warp.a[side][group + 8 * (i % 2)][pair + 8 * (i / 2)], a[i]);
     for (u32 i = 0; i < 2; i++) store_scalar(&warp.b[side][group][pair + 8 * i], b[i]);
     sync_warp();

@@ -53,7 +53,7 @@ DEVICE u32 columns_of_row(const Attention& p, u32 columns, u32 row) {
 }
 
 // Returns e^(score − from).
-DEVICE float weight_of(float score, float from) { return exp2f((score - from) * LOG2_E); }
+DEVICE float weight_of(float score, float from) { return exp2_approx((score - from) * LOG2_E); }
 
 // A running maximum of scores, and the sum of weights relative to it.
 struct RowSum {
