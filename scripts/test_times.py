@@ -46,7 +46,7 @@ PROVES = {
     "cuda: steps": "a step is two recordings; what is read back does not wait for the next batch",
     "cuda: nccl": "ranks on GPUs, by an emulated NCCL, have the weights of one",
     "cuda: cubins": "machine code is kept whole or not at all",
-    "cuda: compile": "no kernel has changed since it was compiled for six architectures without spills",
+    "cuda: compile": "no kernel has changed since it was compiled for seven architectures without spills",
     "cpu: conformance": "the whole suite on the best instruction set, 2^32 casts included; few inputs on the others",
     "conformance: conformance": "the suite's own definitions pass it",
     "conformance: faults": "the suite finds each planted fault",

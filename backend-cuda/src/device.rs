@@ -2,7 +2,7 @@
 
 use crate::{
     Cubins, Error,
-    gpu::{Gpu, GpuRecording},
+    gpu::{Gpu, GpuRecording, LaunchOrder},
     kernel_selection::TensorCores,
     kernels::Kernel,
     memory::Memory,
@@ -53,6 +53,7 @@ pub struct Cuda {
     /// Kernel, and the one that is launched in its place.
     variant: Option<[&'static Kernel; 2]>,
     f32_tensor_cores: bool,
+    launch_order: LaunchOrder,
     /// Result of each self-test on this device, by name; an error describes the first difference.
     pub(crate) self_test_results: Mutex<HashMap<String, Result<(), String>>>,
     recording: AtomicBool,
@@ -70,9 +71,12 @@ impl Cuda {
         Gpu::count().unwrap_or(0)
     }
 
-    /// Opens the device of that number, with machine code [where a program looks for it](Cubins::of_user); with
-    /// `GRADSCALE_WARPGROUPS=0` in the environment, [without warpgroups](Self::without_warpgroups); with
-    /// `GRADSCALE_F32_TENSOR_CORES=0`, [without tensor cores for f32](Self::without_f32_tensor_cores).
+    /// Opens the device of that number, with machine code [where a program looks for it](Cubins::of_user).
+    ///
+    /// The environment can disable parts, to measure them: with `GRADSCALE_WARPGROUPS=0` the device is [without
+    /// warpgroups](Self::without_warpgroups), with `GRADSCALE_F32_TENSOR_CORES=0` [without tensor cores for
+    /// f32](Self::without_f32_tensor_cores), with `GRADSCALE_DEPENDENT_LAUNCH=0` [without dependent
+    /// launches](Self::without_dependent_launches).
     ///
     /// # Errors
     /// [`Error::NoLibrary`] without NVIDIA's driver, or without its run-time compiler and machine code for the device;
@@ -89,12 +93,13 @@ impl Cuda {
         let device = Self::on(Gpu::open(ordinal, cubins)?);
         let is_off = |name: &str| std::env::var_os(name).is_some_and(|value| value == "0");
         let device = if is_off("GRADSCALE_WARPGROUPS") { device.without_warpgroups() } else { device };
-        Ok(if is_off("GRADSCALE_F32_TENSOR_CORES") { device.without_f32_tensor_cores() } else { device })
+        let device = if is_off("GRADSCALE_F32_TENSOR_CORES") { device.without_f32_tensor_cores() } else { device };
+        Ok(if is_off("GRADSCALE_DEPENDENT_LAUNCH") { device.without_dependent_launches() } else { device })
     }
 
     /// Creates the device of an opened GPU.
     fn on(gpu: Gpu) -> Self {
-        let warpgroups = gpu.arch() == 90;
+        let (warpgroups, launch_order) = (gpu.arch() == 90, gpu.launch_order());
         Self {
             gpu: Arc::new(gpu),
             workspace: Mutex::default(),
@@ -102,6 +107,7 @@ impl Cuda {
             halo_tiles: HaloTiles::default(),
             variant: None,
             f32_tensor_cores: true,
+            launch_order,
             self_test_results: Mutex::default(),
             recording: AtomicBool::new(false),
             max_copy_bytes: MAX_COPY_BYTES,
@@ -127,6 +133,13 @@ impl Cuda {
     #[must_use]
     pub fn with_variant(self, kernel: &'static Kernel, variant: &'static Kernel) -> Self {
         Self { variant: Some([kernel, variant]), ..self }
+    }
+
+    /// Disables programmatic dependent launch, by which a kernel's launch overlaps with the end of the kernel before,
+    /// to measure how much it helps. It is available from compute capability 9.0 and CUDA 12.3 on.
+    #[must_use]
+    pub fn without_dependent_launches(self) -> Self {
+        Self { launch_order: LaunchOrder::Serial, ..self }
     }
 
     /// Disables products of f32 operands by tensor cores on sm_90, as six products of bfloat16. Then f32 products have the
@@ -232,7 +245,7 @@ impl Cuda {
             Some(_) | None => kernel,
         };
         // SAFETY: the caller's promise.
-        unsafe { self.gpu.launch(kernel, blocks, params) }
+        unsafe { self.gpu.launch(kernel, self.launch_order, blocks, params) }
     }
 }
 

@@ -2,12 +2,14 @@
 //! again in a process of its own.
 
 mod emulated;
+mod planted_kernel;
 
 use gradscale_core::{
     backend::{Backend, Control, DType, Data, Launch, Slot, Store},
     ops::Unary,
     stats::Detail,
 };
+use planted_kernel::launch_dependent;
 use std::process::Command;
 
 /// Returns true in the child process of a test. In the parent, starts the child and checks that it ends with the
@@ -91,4 +93,60 @@ fn a_recording_whose_memory_was_freed() {
     let control = Control { exponents: &[0; 2], hyperparameters: &[], seed: 0, detail: Detail::None };
     device.upload(&control, 0..0, &mut table).expect("an upload");
     drop(y);
+}
+
+/// A dependent launch whose kernel waits first, as all kernels of the backend do.
+#[test]
+fn a_dependent_kernel_that_waits() {
+    launch_dependent("KERNEL(planted, PlantedParams) { p.x[thread_index()] += 1.0f; }");
+}
+
+/// A dependent launch may begin before the kernel before it has ended, so a kernel that never waits is refused.
+#[test]
+fn a_dependent_kernel_that_never_waits() {
+    if ends_with("a_dependent_kernel_that_never_waits", "ends without having waited for the kernels before") {
+        launch_dependent("KERNEL_WITH_PREAMBLE(planted, PlantedParams) { (void)p.x; }");
+    }
+}
+
+/// Each thread waits for itself, because it may be ahead of those that have waited.
+#[test]
+fn a_dependent_kernel_of_which_some_threads_wait() {
+    if ends_with("a_dependent_kernel_of_which_some_threads_wait", "ends without having waited for the kernels before") {
+        launch_dependent(
+            "KERNEL_WITH_PREAMBLE(planted, PlantedParams) {
+                (void)p.x;
+                if (thread_index() != 7) synchronize_grid_dependency();
+            }",
+        );
+    }
+}
+
+/// Instructions of the machine check that their thread has waited.
+#[test]
+fn a_dependent_kernel_that_copies_before_it_waits() {
+    if ends_with("a_dependent_kernel_that_copies_before_it_waits", "copies before it has waited for the kernels before")
+    {
+        launch_dependent(
+            "KERNEL_WITH_PREAMBLE(planted, PlantedParams) {
+                SHARED_BYTES(bytes);
+                cp_async(shared_address(bytes), p.x, true);
+                synchronize_grid_dependency();
+            }",
+        );
+    }
+}
+
+/// Plain loads cannot be checked, but no address in the parameters is valid before the first thread has waited.
+#[test]
+fn a_dependent_kernel_that_reads_before_it_waits() {
+    if ends_with("a_dependent_kernel_that_reads_before_it_waits", "") {
+        launch_dependent(
+            "KERNEL_WITH_PREAMBLE(planted, PlantedParams) {
+                const float early = p.x[thread_index()];
+                synchronize_grid_dependency();
+                p.x[thread_index()] = early;
+            }",
+        );
+    }
 }

@@ -1,9 +1,9 @@
 //! A whole step of SegNetBasic, 64 channels, batch 12 of 360 × 480, recorded: without scaling, with a scale for every
-//! gradient, and in f32; with prefetched batches, and with batches that are copied in the step. Also each of its
-//! launches separately.
+//! gradient, and in f32; with prefetched batches, and with batches that are copied in the step; without dependent
+//! launches. Also each of its launches separately.
 
 use crate::measure::{Bench, median};
-use core::fmt::Write;
+use core::{convert::identity, fmt::Write};
 use gradscale::{Input, Inputs, Method, Parameters, Trainer, TrainerOptions, models::SegNet, nn::Module, optim::Sgd};
 use gradscale_cuda::{Cuda, Error};
 use std::time::Instant;
@@ -37,13 +37,13 @@ impl Batch {
     }
 }
 
-/// Creates SegNetBasic and its trainer with a method.
-fn begin(bench: &Bench<'_>, method: &str) -> Result<(SegNet, Trainer<Cuda>), Error> {
+/// Creates SegNetBasic and its trainer on a device, with a method.
+fn begin(bench: &Bench<'_>, device: Cuda, method: &str) -> Result<(SegNet, Trainer<Cuda>), Error> {
     let method: Method = method.parse().map_err(failed)?;
     let mut parameters = Parameters::seeded(1);
     let net = SegNet::new(&mut parameters.at("net"), 3, bench.size(64, 8), CLASSES);
     let optimizer = Sgd { momentum: 0.9, ..Sgd::new(0.01) };
-    let trainer = Trainer::new(Cuda::open(0)?, parameters, optimizer, method).map_err(failed)?;
+    let trainer = Trainer::new(device, parameters, optimizer, method).map_err(failed)?;
     Ok((net, trainer.with_options(TrainerOptions::new().with_skip_limit(0))))
 }
 
@@ -55,7 +55,7 @@ pub fn launches(bench: &Bench<'_>) -> Result<String, Error> {
     }
     let (before, counted) = bench.size((30, RUNS), (3, 1));
     let batch = Batch::new(bench);
-    let (net, mut trainer) = begin(bench, "gs")?;
+    let (net, mut trainer) = begin(bench, Cuda::open(0)?, "gs")?;
     let mut usual = Vec::new();
     for i in 0..before + 2 * counted {
         let timed = i >= before + counted;
@@ -90,6 +90,15 @@ pub fn launches(bench: &Bench<'_>) -> Result<String, Error> {
     Ok(text)
 }
 
+/// Kind of step whose time is compared with that of others.
+struct Side {
+    method: &'static str,
+    /// True if the next batch is sent to the device during a step.
+    prefetches: bool,
+    /// Changes the device as it is opened.
+    configure: fn(Cuda) -> Cuda,
+}
+
 /// Measures whole training steps, including the wait for the read-back.
 pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
     if !bench.wants("segnet") {
@@ -100,8 +109,12 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
     let every = Batch::new(bench);
     let count = every.images[0];
     let mut times = Vec::new();
-    for (method, prefetches) in [("fp32", true), ("fp16", true), ("gs", true), ("gs", false)] {
-        let (net, mut trainer) = begin(bench, method)?;
+    let side = |method, prefetches| Side { method, prefetches, configure: identity };
+    let serial = Side { configure: Cuda::without_dependent_launches, ..side("gs", true) };
+    for Side { method, prefetches, configure } in
+        [side("fp32", true), side("fp16", true), side("gs", true), side("gs", false), serial]
+    {
+        let (net, mut trainer) = begin(bench, configure(Cuda::open(0)?), method)?;
         let batch = || every.inputs();
         let (mut runs, mut ahead) = (Vec::new(), None);
         for i in 0..before + counted {
@@ -120,13 +133,14 @@ pub fn step(bench: &mut Bench<'_>) -> Result<(), Error> {
         times.push(median(&mut runs));
     }
     let speed = |seconds: f64| format!("{:.1} images/s", count as f64 / seconds);
-    let [f32, off, on, waiting] = times[..] else { return Ok(()) };
+    let [f32, off, on, waiting, serial] = times[..] else { return Ok(()) };
     let mut line = |name: &str, beside: f64| {
         bench.line(&format!("segnet step: {name}"), speed(on), speed(beside), Some(beside / on));
     };
     line("scaling on / off", off);
     line("half with scaling / f32", f32);
     line("batch sent ahead / with the step", waiting);
+    line("dependent launches on / off", serial);
     bench.line("segnet step: f32", speed(f32), String::new(), None);
     let minutes = 16_000.0 * on / 60.0;
     bench.line("segnet: minutes of 16 000 iterations", format!("{minutes:.1} min"), String::new(), Some(minutes));

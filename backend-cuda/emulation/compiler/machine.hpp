@@ -4,7 +4,8 @@
 //
 // Behaviour that hardware leaves open is chosen to expose errors. Shared memory starts as NaN. Blocks and threads run
 // from the first or from the last. One warpgroup is later than all others at barriers in memory. Asynchronous copies
-// arrive only when they are waited for. Tensor cores round their sums toward zero, and those of operands of eight bits
+// arrive only when they are waited for. A kernel that may start before the one before it has ended does not know any
+// address in its parameters until it waits. Tensor cores round their sums toward zero, and those of operands of eight bits
 // keep 14 bits of them.
 
 #include <array>
@@ -72,6 +73,8 @@ struct Fiber {
     char* stack;
     Fiber *next, *previous;
     u32 index, cta, exchanges, group;
+    // True once the thread has waited for the kernels before.
+    bool is_synchronized;
     std::vector<Copy> copies;
 };
 
@@ -109,6 +112,16 @@ static u32 delayed_group;
 static u32 grid[3];
 static const void* parameters;
 static void (*kernel)(const void*);
+// Parameters of a dependent launch, and what its blocks see of them before one of their threads has waited: the same
+// without addresses of global memory.
+struct DependentParameters {
+    const void *complete, *preamble;
+    size_t bytes;
+    std::vector<u64> visible;
+    bool is_used() const { return preamble != nullptr; }
+    void show(const void* words) { memcpy(visible.data(), words, bytes); }
+};
+static DependentParameters dependent;
 
 #if defined(__x86_64__)
 extern "C" __attribute__((visibility("hidden"))) void switch_stack(void** from, void* to) __asm__("change_stack");
@@ -177,9 +190,20 @@ static inline void sync_at(Barrier& barrier_state, const u32& count) {
     while (barrier_state.generation == mine) yield_turn();
 }
 
+// Ends the emulation if a thread has not waited for the kernels before a dependent launch.
+static inline void require_synchronized(const char* what) {
+    if (dependent.is_used() && !current->is_synchronized) abort_with(what);
+}
+// Waits for the kernels before: from now on the block knows addresses of global memory.
+static inline void synchronize_grid_dependency() {
+    if (dependent.is_used()) dependent.show(dependent.complete);
+    current->is_synchronized = true;
+}
+
 static void run_fiber() {
     kernel(parameters);
     Fiber* self = current;
+    require_synchronized("ends without having waited for the kernels before");
     self->previous->next = self->next;
     self->next->previous = self->previous;
     alive -= 1;
@@ -215,6 +239,7 @@ static void prepare(Fiber& fiber) {
 // Runs the blocks of one cluster until all threads have ended.
 static void run_blocks(bool reversed) {
     const u32 all = alive = threads * CLUSTER;
+    if (dependent.is_used()) dependent.show(dependent.preamble);
     idle_turns = 0;
     cluster = {};
     for (Cta& cta : ctas) {
@@ -232,6 +257,7 @@ static void run_blocks(bool reversed) {
         fiber.index = t % threads;
         fiber.cta = t / threads;
         fiber.exchanges = fiber.group = 0;
+        fiber.is_synchronized = false;
         fiber.copies.clear();
         fiber.next = reversed ? &down : &up;
         fiber.previous = reversed ? &up : &down;
@@ -251,8 +277,9 @@ static inline void expect_guard(const Cta& cta, u32 shared_bytes) {
     }
 }
 
-// Runs a grid, its blocks in forward or reverse order.
-static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with) {
+// Runs a grid, its blocks in forward or reverse order. A dependent launch has parameters for its preamble.
+static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 shared_bytes, const void* with,
+                   const void* preamble, size_t parameter_bytes) {
     static u32 launches;
     bool reversed = (launches & 1) != 0;
     delayed_group = launches++ / 2 % (block / WARPGROUP + 1);
@@ -261,6 +288,11 @@ static void launch(void (*work)(const void*), const u32* blocks, u32 block, u32 
     threads = block;
     kernel = work;
     parameters = with;
+    dependent.complete = with, dependent.preamble = preamble, dependent.bytes = parameter_bytes;
+    if (dependent.is_used()) {
+        dependent.visible.resize((parameter_bytes + 7) / 8);
+        parameters = dependent.visible.data();
+    }
     u64 total = 1;
     for (int i = 0; i < 3; i++) total *= grid[i] = blocks[i];
     for (u64 i = 0; i < total; i += CLUSTER) {
@@ -412,19 +444,35 @@ static inline void cp_async_arrives(u32 last_group) {
 
 }  // namespace machine
 
-#define KERNEL(name, Params)                                                                       \
-    static void name##_on_host(const Params& p);                                                          \
-    extern "C" {                                                                                          \
-    __attribute__((visibility("default"))) u32 name##_parameter_bytes = sizeof(Params);                   \
-    }                                                                                                     \
-    extern "C" __attribute__((visibility("default"))) void name(const u32* blocks, u32 shared_bytes,      \
-                                                                const void* with) {                       \
+#define KERNEL_WITH_PREAMBLE(name, Params)                                                                  \
+    static void name##_on_host(const Params& p);                                                            \
+    extern "C" {                                                                                            \
+    __attribute__((visibility("default"))) u32 name##_parameter_bytes = sizeof(Params);                     \
+    }                                                                                                       \
+    extern "C" __attribute__((visibility("default"))) void name(const u32* blocks, u32 shared_bytes,        \
+                                                                const void* with, const void* preamble) {   \
         machine::launch([](const void* with) { name##_on_host(*static_cast<const Params*>(with)); }, blocks, \
-                        THREADS, shared_bytes, with);                                                     \
-    }                                                                                                     \
+                        THREADS, shared_bytes, with, preamble, sizeof(Params));                             \
+    }                                                                                                       \
     static void name##_on_host(const Params& p)
+#define KERNEL(name, Params)                        \
+    static inline void name##_body(const Params& p); \
+    KERNEL_WITH_PREAMBLE(name, Params) {            \
+        synchronize_grid_dependency();              \
+        name##_body(p);                             \
+    }                                               \
+    static inline void name##_body(const Params& p)
 
-DEVICE Words4 load_streaming(const void* at) { return *static_cast<const Words4*>(at); }
+DEVICE void synchronize_grid_dependency() {
+#if __CUDA_ARCH__ >= 900
+    machine::synchronize_grid_dependency();
+#endif
+}
+
+DEVICE Words4 load_streaming(const void* at) {
+    machine::require_synchronized("loads before it has waited for the kernels before");
+    return *static_cast<const Words4*>(at);
+}
 
 DEVICE u32 thread_index() { return machine::current->index; }
 #if defined(EPILOGUE_THREADS)
@@ -469,6 +517,10 @@ DEVICE u16 float_to_half(float x) {
 DEVICE u32 floats_to_half2(float low, float high) { return float_to_half(low) | static_cast<u32>(float_to_half(high)) << 16; }
 DEVICE float half_to_float(u16 x) { return machine::half_to_float(x); }
 DEVICE float log2_approx(float x) { return log2f(x); }
+DEVICE float exp2_approx(float x) {
+    const float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
+}
 
 DEVICE float shuffle_xor(float x, u32 mask) { return machine::shuffle(x, mask); }
 DEVICE u32 shuffle_xor(u32 x, u32 mask) { return machine::shuffle(x, mask); }
@@ -517,10 +569,6 @@ DEVICE void mma_sync(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         to[0] = machine::half_to_float(static_cast<u16>(halves));
         to[1] = machine::half_to_float(static_cast<u16>(halves >> 16));
     };
-DEVICE float exp2_approx(float x) {
-    const float y = exp2f(x);
-    return y < 0x1p-126f ? 0.0f : y;
-}
     for (u32 i = 0; i < 4; i++) store_scalar(&warp.a[side][group + 8 * (i % 2)][pair + 8 * (i / 2)], a[i]);
     for (u32 i = 0; i < 2; i++) store_scalar(&warp.b[side][group][pair + 8 * i], b[i]);
     sync_warp();
@@ -548,6 +596,7 @@ DEVICE void mma_fp8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #endif
 
 DEVICE void cp_async(u32 to, const void* from, bool there) {
+    machine::require_synchronized("copies before it has waited for the kernels before");
     machine::Copy copy = {machine::shared_at(to), {0, 0, 0, 0}, machine::current->group};
     if (there) memcpy(&copy.what, from, 16);
     machine::current->copies.push_back(copy);
@@ -711,6 +760,7 @@ static inline void complete_load(const Load& load) {
     complete_phase(*load.full);
 }
 static inline void issue_load(Load load) {
+    require_synchronized("loads by TMA before it has waited for the kernels before");
     if (is_reversed) {
         complete_load(load);
     } else {
@@ -794,6 +844,7 @@ DEVICE void mbarrier_wait(u32 at, u32 phase) {
     // The delayed warpgroup continues only when no other can.
     while (current->index / WARPGROUP == delayed_group && idle_turns < alive) yield_turn();
 }
+DEVICE void prefetch_tensor_map(const TensorMap&) {}
 DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {
     machine::issue_load(machine::load_box(to, from, x, y, z, full));
 }

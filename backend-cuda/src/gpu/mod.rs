@@ -2,6 +2,7 @@
 //! and another one executes copies in parallel.
 
 mod context;
+mod launch;
 pub mod nvrtc;
 mod open;
 mod readback;
@@ -11,13 +12,12 @@ mod tensor_maps;
 mod timing;
 mod upload;
 
+pub use launch::LaunchOrder;
 pub use recording::GpuRecording;
 pub use tensor_maps::{Im2col, Planes, TensorMap, Tiled};
 
 use crate::{CubinReport, Cubins, Error, error::driver_error, kernels::Kernel};
-use bytemuck::NoUninit;
 use context::Context;
-use core::ffi::c_void;
 use cudarc::driver::{
     result::{self, event, function, module, stream},
     sys,
@@ -43,6 +43,8 @@ pub struct Gpu {
     arch: u32,
     multiprocessors: u32,
     memory: u64,
+    /// Order of launches that the GPU and its driver support.
+    launch_order: LaunchOrder,
     cubins: Cubins,
     loaded: Mutex<Loaded>,
     staging: Mutex<Staging>,
@@ -274,29 +276,6 @@ impl Gpu {
         self.enter()?;
         // SAFETY: the caller's promise.
         unsafe { result::memset_d8_async(at, 0, bytes, self.stream) }.map_err(driver_error("fill memory"))
-    }
-
-    /// Launches a kernel, which is compiled first if it is new.
-    ///
-    /// # Safety
-    /// `params` have the layout of the kernel's parameters (`repr(C)`), and all memory that they refer to exists and
-    /// has the length that the kernel expects.
-    ///
-    /// # Errors
-    /// [`Error::Compile`], and the driver's.
-    pub(crate) unsafe fn launch<P: NoUninit>(
-        &self, kernel: &'static Kernel, blocks: [u32; 3], params: &P,
-    ) -> Result<(), Error> {
-        self.enter()?;
-        let function = self.function(kernel)?.handle;
-        let mut arguments = [(&raw const *params).cast::<c_void>().cast_mut()];
-        let [x, y, z] = blocks;
-        let (threads, shared) = (kernel.module.threads, kernel.module.shared_bytes(self.arch));
-        // SAFETY: the caller's promise; the driver copies the parameters before it returns.
-        unsafe {
-            result::launch_kernel(function, (x, y, z), (threads, 1, 1), shared, self.stream, &mut arguments)
-                .map_err(driver_error("launch a kernel"))
-        }
     }
 
     /// Encodes the tensor map that kernels pass to TMA.

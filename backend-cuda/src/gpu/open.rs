@@ -1,6 +1,9 @@
 //! Detection and opening of GPUs.
 
-use super::{Context, Gpu, MAX_STAGED_BYTES, nvrtc, readback::PinnedReadback, staging::Staging, upload::UploadStream};
+use super::{
+    Context, Gpu, LaunchOrder, MAX_STAGED_BYTES, nvrtc, readback::PinnedReadback, staging::Staging,
+    upload::UploadStream,
+};
 use crate::{Cubins, Error, error::driver_error};
 use cudarc::driver::{
     result::{self, device, stream},
@@ -62,6 +65,7 @@ impl Gpu {
             arch,
             multiprocessors,
             memory,
+            launch_order: LaunchOrder::of_device(arch)?,
             cubins,
             loaded: Mutex::default(),
             staging: Mutex::new(Staging::new(MAX_STAGED_BYTES)),

@@ -2,10 +2,8 @@
 // "barrier.cluster", "mapa", "cp.async.bulk.tensor"). `emulation/compiler/machine.hpp` defines them for a host compiler.
 
 #if CLUSTER > 1 && defined(__CUDACC_RTC__)
-#undef KERNEL
-#define KERNEL(name, Params)                                                                  \
-    extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, BLOCKS) name( \
-        const __grid_constant__ Params p)
+#undef KERNEL_ATTRIBUTES
+#define KERNEL_ATTRIBUTES __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, BLOCKS)
 
 DEVICE u32 cluster_rank() {
     u32 rank;

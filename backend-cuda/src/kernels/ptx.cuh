@@ -1,7 +1,7 @@
 // Interface of kernels to the machine: indices, barriers, conversions, instructions of warps and tensor cores. Everything
 // that is not plain C++ is in this file. `emulation/compiler/machine.hpp` defines the same functions for a host compiler.
 //
-// Sources: PTX ISA 8.x, sections on cvt, ld, redux, ldmatrix, mma, cp.async.
+// Sources: PTX ISA 8.x, sections on cvt, ld, redux, ldmatrix, mma, cp.async, griddepcontrol.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -14,10 +14,29 @@ typedef long long i64;
 #define SHARED __shared__
 // BLOCKS limits registers, so that as many blocks fit a multiprocessor. Before sm_80 its shared memory holds only one block
 // of the large kernels.
-#define KERNEL(name, Params) \
-    extern "C" __global__ void __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1) name(const __grid_constant__ Params p)
+#define KERNEL_ATTRIBUTES __launch_bounds__(THREADS, __CUDA_ARCH__ >= 800 ? BLOCKS : 1)
+// Defines a kernel with a preamble: it may set up shared memory first, and calls synchronize_grid_dependency in every
+// thread before it accesses global memory.
+#define KERNEL_WITH_PREAMBLE(name, Params) extern "C" __global__ void KERNEL_ATTRIBUTES name(const __grid_constant__ Params p)
+// Defines a kernel that waits for the kernels before it first of all.
+#define KERNEL(name, Params)                         \
+    DEVICE void name##_body(const Params& p);        \
+    KERNEL_WITH_PREAMBLE(name, Params) {             \
+        synchronize_grid_dependency();               \
+        name##_body(p);                              \
+    }                                                \
+    DEVICE void name##_body(const Params& p)
 // Declares dynamic shared memory, whose size the host chooses.
 #define SHARED_BYTES(name) extern __shared__ __align__(1024) u8 name[]
+
+// Waits until all kernels before this one on the stream are complete and their writes are visible. Only then allows the
+// blocks of the next kernel to start, which wait in the same way. So each kernel waits for all before it, although a
+// device checks only the last of them. Without programmatic dependent launch neither instruction does anything.
+DEVICE void synchronize_grid_dependency() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait; griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 
 struct __align__(16) Words4 {
     u32 x, y, z, w;
@@ -93,6 +112,13 @@ DEVICE float log2_approx(float x) {
     asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+// Returns 2^x with an error of about 2^-22, and 0 instead of a subnormal number. For those exp2f takes three instructions
+// more.
+DEVICE float exp2_approx(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 // Operations of a warp, which all 32 lanes call.
 
@@ -110,13 +136,6 @@ DEVICE u32 warp_sum(u32 x) {
     return y;
 }
 DEVICE u32 warp_max(u32 x) {
-    return y;
-}
-// Returns 2^x with an error of about 2^-22, and 0 instead of a subnormal number. For those exp2f takes three instructions
-// more.
-DEVICE float exp2_approx(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     u32 y;
     asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
     return y;

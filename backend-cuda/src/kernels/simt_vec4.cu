@@ -40,6 +40,12 @@ DEVICE void write_vec4(float* smem, u32 line, u32 across, const Words4& words) {
     }
 }
 
+#if MODE == FORWARD && __CUDA_ARCH__ >= 1200
+// Two blocks leave 128 registers, in which the addresses of a forward pass do not fit on sm_120.
+#undef KERNEL_ATTRIBUTES
+#define KERNEL_ATTRIBUTES __launch_bounds__(THREADS, 1)
+#endif
+
 KERNEL(simt_vec4_gemm, GemmParams) {
     SHARED_BYTES(bytes);
     float* const smem = (float*)bytes;

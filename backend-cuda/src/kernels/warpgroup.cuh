@@ -148,6 +148,8 @@ DEVICE void mbarrier_wait(u32 at, u32 phase) {
 struct __align__(64) TensorMap {
     u64 words[16];
 };
+// Fetches a tensor map, for which the first load would otherwise wait.
+DEVICE void prefetch_tensor_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 // Loads the tile at (x, y, z) of a tensor, x contiguous, as rows of 128 bytes with the 128-byte swizzle. Its bytes count
 // for the barrier `full`.
 DEVICE void tma_load(void* to, const TensorMap& from, u32 x, u32 y, u32 z, u32 full) {

@@ -115,7 +115,7 @@ DEVICE void add_nonfinite_products(float (&sums)[TILE_N / 8][4], float (&partial
 }
 #endif
 
-KERNEL(wgmma_tma, TmaGemmParams) {
+KERNEL_WITH_PREAMBLE(wgmma_tma, TmaGemmParams) {
     SHARED_BYTES(bytes);
     u16* const stages = (u16*)bytes;
     float* const epilogue_tiles = (float*)(bytes + STAGES * STAGE_ELEMENTS * 2);
@@ -142,6 +142,11 @@ KERNEL(wgmma_tma, TmaGemmParams) {
         init_pipeline(pipeline);
 #endif
         fence_mbarrier_init();
+#pragma unroll
+        for (u32 part = 0; part < OPERAND_PARTS; part++) {
+            prefetch_tensor_map(p.a[part]);
+            prefetch_tensor_map(p.b[part]);
+        }
     }
 #if CLUSTER > 1
     const u32 rank = cluster_rank();
@@ -150,6 +155,7 @@ KERNEL(wgmma_tma, TmaGemmParams) {
     const u32 rank = 0;
     block_barrier();
 #endif
+    synchronize_grid_dependency();
 #if OPERAND_PARTS > 1
     for (u32 i = t; i < p.nonfinite_count; i += THREADS) {
         if (p.nonfinite[i] != 0) nonfinite_seen = 1;

@@ -31,8 +31,15 @@ use std::{
 };
 
 /// Compute capabilities, and the bytes of shared memory that a block may have there.
-const ARCHITECTURES: [(u32, u32); 6] =
-    [(75, 64 << 10), (80, 163 << 10), (86, 99 << 10), (89, 99 << 10), (90, 227 << 10), (100, 227 << 10)];
+const ARCHITECTURES: [(u32, u32); 7] = [
+    (75, 64 << 10),
+    (80, 163 << 10),
+    (86, 99 << 10),
+    (89, 99 << 10),
+    (90, 227 << 10),
+    (100, 227 << 10),
+    (120, 99 << 10),
+];
 
 /// A module on one architecture, and the bytes of shared memory that a block may have there.
 type Job = (&'static Module, u32, u32);

@@ -101,16 +101,16 @@ impl Emulated {
 
     /// Returns counts of the calls enqueued so far.
     pub fn counts(&self) -> Counts {
-        let mut counts = [0u64; 3];
+        let mut counts = [0u64; 4];
         let driver = &libraries().expect("loaded").driver;
-        // SAFETY: the function has this type, and the array has three numbers.
+        // SAFETY: the function has this type, and the array has four numbers.
         let status = unsafe {
             let count = driver.get::<unsafe extern "C" fn(c_int, *mut u64) -> u32>(b"emulated_counts");
             count.expect("the emulated driver")(self.ordinal, counts.as_mut_ptr())
         };
         assert_eq!(status, 0);
-        let [launched, repeated, copies_waiting] = counts;
-        Counts { launched, repeated, copies_waiting }
+        let [launched, repeated, copies_waiting, dependent] = counts;
+        Counts { launched, repeated, copies_waiting, dependent }
     }
 
     /// Opens it.
@@ -154,6 +154,8 @@ pub struct Counts {
     pub repeated: u64,
     /// Copies to the device that have not run yet.
     pub copies_waiting: u64,
+    /// Dependent launches that have run, those of recordings included.
+    pub dependent: u64,
 }
 
 /// A new emulated device, opened.

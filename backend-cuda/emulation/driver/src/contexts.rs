@@ -56,6 +56,14 @@ extern "C" fn cuInit(_flags: c_uint) -> Status {
     if state().devices.is_empty() { status::NO_DEVICE } else { status::SUCCESS }
 }
 
+/// Returns the version of the driver, which a test chooses by device.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> Status {
+    // SAFETY: the caller's memory.
+    unsafe { version.write(state().device().faults.driver_version()) };
+    status::SUCCESS
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> Status {
     let devices = c_int::try_from(state().devices.len()).unwrap_or(c_int::MAX);

@@ -21,6 +21,8 @@ pub struct Faults {
     pub resident: Option<i32>,
     /// `unloadable=PREFIX`: modules whose names have this prefix cannot be loaded.
     pub unloadable: Option<String>,
+    /// `driver=N`: version of the driver, as `cuDriverGetVersion` returns it; 13000 by default.
+    pub driver: Option<i32>,
 }
 
 impl Faults {
@@ -46,11 +48,17 @@ impl Faults {
                 "resident" => {
                     faults.resident = Some(value.parse().map_err(|_| format!("{fault}: how many blocks?"))?);
                 }
+                "driver" => faults.driver = Some(value.parse().map_err(|_| format!("{fault}: which version?"))?),
                 "unloadable" => faults.unloadable = Some(value),
                 other => return Err(format!("{other}: no fault is called so")),
             }
         }
         Ok(faults)
+    }
+
+    /// Returns the version of the driver.
+    pub fn driver_version(&self) -> i32 {
+        self.driver.unwrap_or(13_000)
     }
 
     /// Counts an allocation, and returns true if it is the one that fails.

@@ -10,6 +10,8 @@
 //!   again;
 //! - device memory starts as NaN, and operands of launches must exist when they run;
 //! - asynchronous copies to the device come from pinned memory;
+//! - a kernel that was launched with programmatic stream serialization knows no address until it has waited for the
+//!   kernels before, and each of its threads must wait;
 //! - a recording contains no copy, allocation or synchronisation.
 //!
 //! `GRADSCALE_EMULATED_CUDA` lists the devices, for example `80x2 90x1:broken=wgmma,maps`: compute capability,

@@ -47,10 +47,12 @@ impl State {
             return Err(faults.code.unwrap_or(status::LAUNCH_FAILED));
         }
         if !names(faults.broken.as_ref(), &module) {
+            let preamble = launch.preamble.as_ref().map_or(core::ptr::null(), |words| words.as_ptr());
             // SAFETY: the library with the entry point is loaded, and the caller of the launch guarantees its
             // parameters.
-            unsafe { (function.entry)(launch.blocks.as_ptr(), launch.shared, launch.parameters.as_ptr()) };
+            unsafe { (function.entry)(launch.blocks.as_ptr(), launch.shared, launch.parameters.as_ptr(), preamble) };
         }
+        device.dependent += u64::from(launch.preamble.is_some());
         let most = device.used.entry(module).or_default();
         *most = launch.blocks.iter().map(|&count| u64::from(count)).product::<u64>().max(*most);
         Ok(())
@@ -147,14 +149,28 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     status::SUCCESS
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cuLaunchKernel(
-    function: Handle, x: c_uint, y: c_uint, z: c_uint, _threads_x: c_uint, _threads_y: c_uint, _threads_z: c_uint,
-    shared: c_uint, stream: Handle, parameters: *const *const c_void, _extra: *const *const c_void,
-) -> Status {
-    let mut state = state();
-    done(state.entered().and_then(|_| {
-        let Function { parameters: bytes, shared: most, .. } = *state.function(function);
+/// Word in the place of an address that a kernel must not use yet. No pointer has this form, so that its use ends the
+/// process.
+const NO_ADDRESS: u64 = 0xDEAD << 48;
+
+/// Grid, shared memory and order of a launch.
+struct Shape {
+    blocks: [u32; 3],
+    shared: u32,
+    is_dependent: bool,
+}
+
+impl State {
+    /// Enqueues a launch of a kernel with a copy of its parameters.
+    ///
+    /// # Safety
+    /// `parameters` points to the address of the kernel's only parameter.
+    unsafe fn launch(
+        &mut self, function: Handle, shape: &Shape, stream: Handle, parameters: *const *const c_void,
+    ) -> Result<(), Status> {
+        self.entered()?;
+        let Function { parameters: bytes, shared: most, .. } = *self.function(function);
+        let Shape { blocks: blocks @ [x, y, z], shared, is_dependent } = *shape;
         // CUDA's own limits.
         if shared > most || x == 0 || y == 0 || z == 0 || y > 65_535 || z > 65_535 {
             return Err(status::INVALID_VALUE);
@@ -163,10 +179,76 @@ unsafe extern "C" fn cuLaunchKernel(
         // SAFETY: kernels here have one parameter of this size, as the caller states.
         unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping((*parameters).cast(), bytes) };
         let named: Vec<_> =
-            words.iter().filter_map(|&word| state.block_of(word).map(|(start, block)| (start, block.id))).collect();
+            words.iter().filter_map(|&word| self.block_of(word).map(|(start, block)| (start, block.id))).collect();
         let ids = named.iter().map(|&(_, id)| id).collect();
-        let launch =
-            KernelLaunch { function, blocks: [x, y, z], shared, parameters: words.into(), named: named.into() };
-        state.enqueue(stream, Work::Launch(launch), ids)
-    }))
+        let hidden = |&word: &u64| if self.block_of(word).is_some() { NO_ADDRESS } else { word };
+        let preamble = is_dependent.then(|| words.iter().map(hidden).collect());
+        let launch = KernelLaunch { function, blocks, shared, parameters: words.into(), named: named.into(), preamble };
+        self.enqueue(stream, Work::Launch(launch), ids)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLaunchKernel(
+    function: Handle, x: c_uint, y: c_uint, z: c_uint, _threads_x: c_uint, _threads_y: c_uint, _threads_z: c_uint,
+    shared: c_uint, stream: Handle, parameters: *const *const c_void, _extra: *const *const c_void,
+) -> Status {
+    let shape = Shape { blocks: [x, y, z], shared, is_dependent: false };
+    // SAFETY: the caller's promise.
+    done(unsafe { state().launch(function, &shape, stream, parameters) })
+}
+
+/// Configuration of a launch: `CUlaunchConfig`.
+#[repr(C)]
+struct LaunchConfig {
+    blocks: [c_uint; 3],
+    threads: [c_uint; 3],
+    shared: c_uint,
+    stream: Handle,
+    attributes: *const LaunchAttribute,
+    attribute_count: c_uint,
+}
+
+/// Attribute of a launch with the first word of its value: `CUlaunchAttribute`.
+#[repr(C, align(8))]
+struct LaunchAttribute {
+    id: c_uint,
+    padding: c_uint,
+    value: [c_int; 16],
+}
+
+/// Attribute of programmatic dependent launch: `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const PROGRAMMATIC_STREAM_SERIALIZATION: c_uint = 6;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLaunchKernelEx(
+    config: *const LaunchConfig, function: Handle, parameters: *const *const c_void, _extra: *const *const c_void,
+) -> Status {
+    // SAFETY: the caller's configuration, with as many attributes as it states.
+    let (config, attributes) = unsafe {
+        let config = &*config;
+        let count = config.attribute_count as usize;
+        (config, if count == 0 { &[] } else { core::slice::from_raw_parts(config.attributes, count) })
+    };
+    if attributes.iter().any(|attribute| attribute.id != PROGRAMMATIC_STREAM_SERIALIZATION) {
+        return status::INVALID_VALUE;
+    }
+    let is_dependent = attributes.iter().any(|attribute| attribute.value[0] != 0);
+    let mut state = state();
+    if is_dependent && !state.supports_dependent_launches(config.stream) {
+        return status::NOT_SUPPORTED;
+    }
+    let shape = Shape { blocks: config.blocks, shared: config.shared, is_dependent };
+    // SAFETY: the caller's promise.
+    done(unsafe { state.launch(function, &shape, config.stream, parameters) })
+}
+
+impl State {
+    /// Returns whether a stream takes dependent launches: from compute capability 9.0 on, and in a capture from CUDA 12.3
+    /// on.
+    fn supports_dependent_launches(&mut self, stream: Handle) -> bool {
+        let is_capturing = self.stream(stream).capture.is_some();
+        let device = self.device();
+        device.arch >= 90 && (!is_capturing || device.faults.driver_version() >= 12_030)
+    }
 }

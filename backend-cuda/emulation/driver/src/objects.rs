@@ -30,6 +30,8 @@ pub struct Device {
     pub used: BTreeMap<String, u64>,
     /// Number of kernels launched one by one, and number of graphs launched.
     pub launched: [u64; 2],
+    /// Number of dependent launches that have run, those of graphs included.
+    pub dependent: u64,
 }
 
 /// Emulated CUDA context.
@@ -53,6 +55,7 @@ impl Device {
             primary: None,
             used: BTreeMap::new(),
             launched: [0; 2],
+            dependent: 0,
         })
     }
 }
@@ -135,10 +138,14 @@ pub struct KernelLaunch {
     pub parameters: Arc<[u64]>,
     /// Start and id of each allocation that the parameters point to.
     pub named: Arc<[(u64, u64)]>,
+    /// Parameters without addresses, if the launch is dependent: it may start before the kernel before it has ended, so
+    /// it must wait before it uses memory.
+    pub preamble: Option<Arc<[u64]>>,
 }
 
-/// Function of a module that runs all blocks of a launch.
-pub type EntryPoint = unsafe extern "C" fn(blocks: *const u32, shared: u32, parameters: *const u64);
+/// Function of a module that runs all blocks of a launch. `preamble` is null unless the launch is dependent.
+pub type EntryPoint =
+    unsafe extern "C" fn(blocks: *const u32, shared: u32, parameters: *const u64, preamble: *const u64);
 
 impl KernelLaunch {
     /// Returns the ids of the allocations that the parameters point to.

@@ -141,10 +141,11 @@ pub unsafe extern "C" fn emulated_modules(ordinal: c_int, text: *mut c_char, len
     used.len()
 }
 
-/// Writes three counts of a device: kernels launched one by one, graphs launched, copies to it that have not run yet.
+/// Writes four counts of a device: kernels launched one by one, graphs launched, copies to it that have not run yet,
+/// dependent launches that have run.
 ///
 /// # Safety
-/// `counts` has room for three.
+/// `counts` has room for four.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn emulated_counts(ordinal: c_int, counts: *mut u64) -> Status {
     let state = state();
@@ -155,8 +156,8 @@ pub unsafe extern "C" fn emulated_counts(ordinal: c_int, counts: *mut u64) -> St
     };
     let is_here = |stream: &&Stream| state.contexts.get(&stream.context).is_some_and(|one| one.device == ordinal);
     let waiting: usize = state.streams.values().filter(is_here).map(Stream::count_pending_uploads).sum();
-    let [launched, repeated] = device.launched;
+    let ([launched, repeated], dependent) = (device.launched, device.dependent);
     // SAFETY: the caller's promise.
-    unsafe { counts.cast::<[u64; 3]>().write([launched, repeated, waiting as u64]) };
+    unsafe { counts.cast::<[u64; 4]>().write([launched, repeated, waiting as u64, dependent]) };
     status::SUCCESS
 }

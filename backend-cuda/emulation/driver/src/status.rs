@@ -11,6 +11,7 @@ pub const INVALID_DEVICE: Status = 101;
 pub const INVALID_IMAGE: Status = 200;
 pub const NOT_FOUND: Status = 500;
 pub const LAUNCH_FAILED: Status = 719;
+pub const NOT_SUPPORTED: Status = 801;
 pub const CAPTURE_UNSUPPORTED: Status = 900;
 pub const CAPTURE_INVALIDATED: Status = 901;
 
@@ -25,6 +26,7 @@ pub const fn name(status: Status) -> Option<&'static core::ffi::CStr> {
         INVALID_IMAGE => c"CUDA_ERROR_INVALID_IMAGE",
         NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
         LAUNCH_FAILED => c"CUDA_ERROR_LAUNCH_FAILED",
+        NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
         CAPTURE_UNSUPPORTED => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
         CAPTURE_INVALIDATED => c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
         _ => return None,
