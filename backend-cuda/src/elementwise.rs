@@ -98,13 +98,8 @@ struct SumParams {
 impl Cuda {
     pub(crate) fn run_unary(&self, op: Unary, len: u32, x: &Memory, y: &Store<'_, Self>) -> Result<(), Error> {
         let n = len as usize;
-        self.unary_at(op, x.expect_len(n).at(), x.kind(), n, y)
-    }
-
-    /// Launches a unary function of `n` elements at an address.
-    pub(crate) fn unary_at(&self, op: Unary, x: u64, kind: u32, n: usize, y: &Store<'_, Self>) -> Result<(), Error> {
         let (len, blocks) = self.elementwise_grid(&kernels::UNARY, n)?;
-        let y = self.store(y, n, blocks)?;
+        let (y, x, kind) = (self.store(y, n, blocks)?, x.expect_len(n).at(), x.kind());
         let params = UnaryParams { y, x, kind, len, f: Function::from_op(op) };
         // SAFETY: x and y hold `len` elements.
         unsafe { self.launch(&kernels::UNARY, blocks, &params) }

@@ -231,9 +231,7 @@ const ROW_REDUCE: File = file!("row_reduce.cuh");
 const NORM: File = file!("norm.cuh");
 
 const NORM_MODULE: Module = Module::new("norm", &[STORE, ELEMENTWISE, BLOCK_REDUCE, NORM, file!("norm.cu")]);
-/// Kernel of sums by channel, from which mean and variance are computed.
-pub static NORM_COLUMNS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_columns" };
-/// Kernel that computes mean and variance of each channel from partial sums.
+/// Kernel that computes mean, variance and 1 / σ of each channel.
 pub static NORM_MOMENTS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_moments" };
 /// Kernel that computes 1 / σ of each group from the variances.
 pub static NORM_INV_STD: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_inv_std" };
@@ -246,9 +244,8 @@ pub static NORM_GROUPS: Kernel = Kernel { module: &NORM_MODULE, entry: "norm_gro
 
 const NORM_VJP_MODULE: Module =
     Module::new("norm_vjp", &[STORE, ELEMENTWISE, BLOCK_REDUCE, NORM, file!("norm_vjp.cu")]);
-/// Kernel of sums by channel of the normalisation's gradient, and of it times the normalised values.
-pub static NORM_VJP_COLUMNS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_columns" };
-/// Kernel that adds the blocks' partial sums of the normalisation's gradient.
+/// Kernel of sums by channel of the normalisation's gradient, and of it times the normalised values, which also stores
+/// them as the gradients of scale and shift.
 pub static NORM_VJP_TOTALS: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_totals" };
 /// Kernel of the normalisation's gradient with respect to x, from sums that are computed already.
 pub static NORM_VJP_APPLY: Kernel = Kernel { module: &NORM_VJP_MODULE, entry: "norm_vjp_apply" };
@@ -378,13 +375,11 @@ static STANDALONE: &[&Kernel] = &[
     &ROI_ALIGN_VJP,
     &ROI_POOL,
     &ROI_UNPOOL,
-    &NORM_COLUMNS,
     &NORM_MOMENTS,
     &NORM_INV_STD,
     &NORM_APPLY,
     &NORM_APPLY_BY_CHANNEL,
     &NORM_GROUPS,
-    &NORM_VJP_COLUMNS,
     &NORM_VJP_TOTALS,
     &NORM_VJP_APPLY,
     &NORM_VJP_APPLY_BY_CHANNEL,

@@ -1,9 +1,10 @@
 //! Normalisations.
 //!
-//! Over the batch: sums by channel of parts of the pixels, then of all parts, then every element. Groups of one image
-//! take one launch: a block or a part of one keeps a group. The gradient of a layer norm with scale and shift takes two: a
-//! block computes a part of the rows and its sums by channel while the rows are in a cache, and then the sums of all parts
-//! are added and stored.
+//! Over the batch there are two launches: blocks sum parts of the pixels by channel, the last ones add the parts' sums, and
+//! then every element is computed. The gradients of scale and shift are stored by the first of these launches. Groups of
+//! one image take one launch: a block or a part of one keeps a group. The gradient of a layer norm with scale and shift
+//! takes two: a block computes a part of the rows and its sums by channel while the rows are in a cache, and then the sums
+//! of all parts are added and stored.
 
 use crate::{
     Cuda, Error,
@@ -15,7 +16,7 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
     backend::{Buffer, DType, NormSaved, Store},
-    ops::{Norm, NormOver, Unary},
+    ops::{Norm, NormOver},
 };
 
 /// Shape of a normalisation as kernels read it: `Layout` of `norm.cuh`.
@@ -36,26 +37,22 @@ struct ColumnsParams {
     saved: u64,
     inv_stds: u64,
     sums: u64,
+    done: u64,
     kinds: [u32; 2],
     shape: NormLayout,
+    parts: u32,
     part: u32,
     lanes: u32,
     eps: f32,
-    unused: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct MomentsParams {
-    x: u64,
-    sums: u64,
+    columns: ColumnsParams,
     saved: u64,
     inv_stds: u64,
-    kind: u32,
-    parts: u32,
-    channels: u32,
     size: f32,
-    eps: f32,
     unused: u32,
 }
 
@@ -89,14 +86,13 @@ struct NormParams {
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct TotalsParams {
-    sums: u64,
+    /// Stores of the gradients of scale and shift.
+    affine: [StoreParams; 2],
+    columns: ColumnsParams,
     scale: u64,
-    totals: [u64; 2],
     means: [u64; 2],
-    parts: u32,
-    channels: u32,
     size: f32,
-    unused: u32,
+    stores_affine: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -147,6 +143,10 @@ const THREADS: u32 = 256;
 /// Blocks that fill any device, and pixels that a thread takes at least.
 const MAX_PARTIAL_BLOCKS: u32 = 512;
 const MIN_PIXELS_PER_THREAD: u32 = 4;
+/// Parts of the pixels whose sums one block adds: `PARTS_PER_GROUP` of `norm.cuh`.
+const PARTS_PER_GROUP: u32 = 16;
+/// Counters of blocks that come before those of sums by channel: each of two stores has one.
+const STORE_COUNTERS: u32 = 2;
 
 impl NormLayout {
     fn new(p: &Norm) -> Self {
@@ -198,20 +198,29 @@ impl ColumnSplit {
         Self { lanes, part, parts: shape.pixels.div_ceil(part).max(1), blocks: [tiles, 1, 1] }
     }
 
-    fn params(&self, p: &Norm, [x, dy]: [&Memory; 2], [saved, inv_stds]: [u64; 2], sums: u64) -> ColumnsParams {
+    /// Returns the parameters of partial sums at `sums`; `done` is the address of counters of blocks.
+    fn params(
+        &self, p: &Norm, [x, dy]: [&Memory; 2], [saved, inv_stds]: [u64; 2], [sums, done]: [u64; 2],
+    ) -> ColumnsParams {
         ColumnsParams {
             x: x.at(),
             dy: dy.at(),
             saved,
             inv_stds,
             sums,
+            done,
             kinds: [x.kind(), dy.kind()],
             shape: NormLayout::new(p),
+            parts: self.parts,
             part: self.part,
             lanes: self.lanes,
             eps: p.eps(),
-            unused: 0,
         }
+    }
+
+    /// Returns the number of counters of blocks: for each tile, one for each group of parts, and one for the groups.
+    const fn counters(&self) -> u32 {
+        self.blocks[0] * (self.parts.div_ceil(PARTS_PER_GROUP) + 1)
     }
 
     /// Returns the bytes of workspace for the partial sums of all parts.
@@ -298,23 +307,16 @@ impl Cuda {
         } else {
             let columns = ColumnSplit::new(&shape, if shape.channels.is_multiple_of(8) { 8 } else { 1 });
             let inv_stds = self.intermediates_address(row(group_count) + columns.bytes(shape.channels))?;
-            let sums = inv_stds + row(group_count);
-            self.launch_column_sums(&kernels::NORM_COLUMNS, p, &columns, [x, x], [0, 0], sums)?;
+            let addresses = [inv_stds + row(group_count), self.column_counters(&columns)?];
             let params = MomentsParams {
-                x: x_at,
-                sums,
+                columns: columns.params(p, [x, x], [0, 0], addresses),
                 saved,
                 inv_stds,
-                kind: x.kind(),
-                parts: columns.parts,
-                channels: shape.channels,
                 size: size(p),
-                eps: p.eps(),
                 unused: 0,
             };
-            let blocks = [shape.channels, 1, 1];
-            // SAFETY: the sums of all parts are there, and room for each channel's numbers.
-            unsafe { self.launch(&kernels::NORM_MOMENTS, blocks, &params)? };
+            // SAFETY: x has the shape, and there is room for all sums and for each channel's numbers.
+            unsafe { self.launch(&kernels::NORM_MOMENTS, columns.blocks, &params)? };
             inv_stds
         };
         let params = params(self.store(y, shape.len(), apply.blocks)?, inv_stds, 1);
@@ -341,23 +343,25 @@ impl Cuda {
         Ok(ApplyLaunch { kernel: general, by_channel: false, len, blocks })
     }
 
-    /// Launches the kernel that sums parts of the pixels by channel.
-    fn launch_column_sums(
-        &self, kernel: &'static Kernel, p: &Norm, columns: &ColumnSplit, operands: [&Memory; 2], statistics: [u64; 2],
-        sums: u64,
-    ) -> Result<(), Error> {
-        let params = columns.params(p, operands, statistics, sums);
-        // SAFETY: the callers have looked that x and dy hold the shape, and made room for the sums.
-        unsafe { self.launch(kernel, columns.blocks, &params) }
+    /// Returns the address of counters for a launch that adds the sums of all parts.
+    fn column_counters(&self, columns: &ColumnSplit) -> Result<u64, Error> {
+        let count = STORE_COUNTERS + columns.counters();
+        let counters = self.workspace_address(WorkspaceKind::BlockCounters, 4 * count as usize)?;
+        Ok(counters + 4 * u64::from(STORE_COUNTERS))
+    }
+
+    /// Returns the parameters of the stores of the gradients of scale and shift, by some blocks.
+    fn affine_stores(
+        &self, [scale, shift]: &[Store<'_, Self>; 2], channels: u32, blocks: [u32; 3],
+    ) -> Result<[StoreParams; 2], Error> {
+        let store = |y| self.store(y, channels as usize, blocks);
+        self.separate_sums([store(scale)?, store(shift)?], blocks)
     }
 
     /// Launches the kernel that adds partial sums by channel, and stores the gradients of scale and shift.
-    fn store_affine(
-        &self, [scale, shift]: &[Store<'_, Self>; 2], sums: u64, parts: u32, channels: u32,
-    ) -> Result<(), Error> {
+    fn store_affine(&self, affine: &[Store<'_, Self>; 2], sums: u64, parts: u32, channels: u32) -> Result<(), Error> {
         let blocks = [channels.div_ceil(AFFINE_CHANNELS), 1, 1];
-        let store = |y| self.store(y, channels as usize, blocks);
-        let [scale, shift] = self.separate_sums([store(scale)?, store(shift)?], blocks)?;
+        let [scale, shift] = self.affine_stores(affine, channels, blocks)?;
         let params = NormAffineVjpParams { scale, shift, sums, parts, channels };
         // SAFETY: both gradients have as many numbers as there are channels, and the sums of all parts are there.
         unsafe { self.launch(&kernels::NORM_VJP_AFFINE, blocks, &params) }
@@ -398,7 +402,7 @@ impl Cuda {
             let (blocks, sums) = ([columns.parts, 1, 1], self.intermediates_address(columns.bytes(channels))?);
             let params = NormRowsVjpParams {
                 norm: params(self.store(dx, shape.len(), blocks)?, 0, [0, 0], lanes),
-                columns: columns.params(p, [x, dy], [saved, 0], sums),
+                columns: columns.params(p, [x, dy], [saved, 0], [sums, 0]),
                 tiles: columns.blocks[0],
                 unused: 0,
             };
@@ -406,29 +410,29 @@ impl Cuda {
             unsafe { self.launch(&kernels::NORM_VJP_ROWS, blocks, &params)? };
             return self.store_affine(affine, sums, columns.parts, channels);
         }
-        // Inverses, then four numbers of each channel, then sums.
+        // Inverses, then two means of each channel, then sums.
         let columns = ColumnSplit::new(&shape, if shape.groups == 0 && channels.is_multiple_of(8) { 8 } else { 1 });
-        let inv_stds = self.intermediates_address(row(group_count) + 4 * row(channels) + columns.bytes(channels))?;
-        let numbers = [0, 1, 2, 3].map(|i| inv_stds + row(group_count) + i * row(channels));
-        let [shifts, scales, plain, weighted] = numbers;
+        let inv_stds = self.intermediates_address(row(group_count) + 2 * row(channels) + columns.bytes(channels))?;
+        let [plain, weighted, sums] = [0, 1, 2].map(|i| inv_stds + row(group_count) + i * row(channels));
         if !apply.by_channel && (!fused || affine.is_some()) {
             self.compute_inv_stds(p, saved, inv_stds)?;
         }
         if affine.is_some() || !(fused || p.is_given()) {
-            let sums = weighted + row(channels);
-            self.launch_column_sums(&kernels::NORM_VJP_COLUMNS, p, &columns, [x, dy], [saved, inv_stds], sums)?;
-            let params = TotalsParams {
-                sums,
-                scale,
-                totals: [shifts, scales],
-                means: [plain, weighted],
-                parts: columns.parts,
-                channels,
-                size: size(p),
-                unused: 0,
+            let addresses = [sums, self.column_counters(&columns)?];
+            let stores = match affine {
+                Some(affine) => self.affine_stores(affine, channels, [columns.blocks[0], 1, 1])?,
+                None => Zeroable::zeroed(),
             };
-            // SAFETY: the sums of all parts are there, and room for each channel's numbers.
-            unsafe { self.launch(&kernels::NORM_VJP_TOTALS, [channels, 1, 1], &params)? };
+            let params = TotalsParams {
+                affine: stores,
+                columns: columns.params(p, [x, dy], [saved, inv_stds], addresses),
+                scale,
+                means: [plain, weighted],
+                size: size(p),
+                stores_affine: u32::from(affine.is_some()),
+            };
+            // SAFETY: all operands have the descriptor's sizes, and there is room for all sums.
+            unsafe { self.launch(&kernels::NORM_VJP_TOTALS, columns.blocks, &params)? };
         }
         if fused {
             let lanes = lanes(&shape, p.size());
@@ -441,10 +445,6 @@ impl Cuda {
             let params = params(self.store(dx, shape.len(), apply.blocks)?, inv_stds, means, 1);
             // SAFETY: as above.
             unsafe { self.launch(apply.kernel, apply.blocks, &params)? };
-        }
-        if let Some([scale, shift]) = affine {
-            self.unary_at(Unary::Id, scales, DType::F32.code(), channels as usize, scale)?;
-            self.unary_at(Unary::Id, shifts, DType::F32.code(), channels as usize, shift)?;
         }
         Ok(())
     }

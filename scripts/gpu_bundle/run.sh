@@ -198,8 +198,8 @@ phase_ncu() {
     profile '^conv_halo$' 1 "conv decoder.conv1 Forward"
     profile '^conv_halo$' 1 "conv encoder.conv1 Forward"
     profile '^wgmma_tma$' 1 ablation
-    profile '^pool$' 0 launches
-    profile '^norm_columns' 0 norm
+    profile '^pool_2x2$' 0 launches
+    profile '^norm_moments' 0 norm
 }
 phase_segnet() { bin/cuda-tests segnet --nocapture; }
 phase_train() {

@@ -24,27 +24,12 @@ struct ShiftedMoments {
     }
 };
 
-KERNEL(norm_columns, ColumnsParams) {
-    SHARED double block_sums[16][THREADS];
-    if (p.shape.channels % 8 == 0 && p.type == TYPE_F16) {
-        sum_columns<8, ShiftedMoments<8, true>>(p, block_x(), block_y(), block_sums);
-    } else if (p.shape.channels % 8 == 0) {
-        sum_columns<8, ShiftedMoments<8, false>>(p, block_x(), block_y(), block_sums);
-    } else {
-        sum_columns<1, ShiftedMoments<1, false>>(p, block_x(), block_y(), block_sums);
-    }
-}
-
 struct MomentsParams {
-    const void* x;
-    const double* sums;
+    ColumnsParams columns;
     // Output: means of all channels, then their variances.
     float* saved;
     float* inv_stds;
-    u32 type;
-    u32 parts, channels;
     float size;
-    float eps;
     u32 unused;
 };
 
@@ -57,16 +42,31 @@ DEVICE Moments moments(const double (&sums)[2], float first, float size) {
     return Moments{(float)(first + shift), variance < 0 ? 0.0f : (float)variance};
 }
 
-// Computes mean, variance and 1 / σ of a channel. One block for each.
+// Sums the shifted moments of a tile of channels. The block that adds those of all parts computes the channels' mean, variance
+// and 1 / σ.
+template <int N, bool F16>
+DEVICE void compute_moments(const MomentsParams& p, double (*block_sums)[THREADS]) {
+    sum_columns<N, ShiftedMoments<N, F16>>(p.columns, block_x(), block_y(), block_sums);
+    const Totals totals = reduce_parts<N>(p.columns, block_x(), block_y(), block_sums);
+    for (u32 i = thread_index(); i < totals.channels; i += THREADS) {
+        const u32 channel = totals.first_channel + i;
+        const double sums[2] = {totals.sum(0, i), totals.sum(1, i)};
+        const Moments m = moments(sums, load(p.columns.x, p.columns.type, channel), p.size);
+        p.saved[channel] = m.mean;
+        p.saved[p.columns.shape.channels + channel] = m.variance;
+        p.inv_stds[channel] = inv_std_of(m.variance, p.columns.eps);
+    }
+}
+
 KERNEL(norm_moments, MomentsParams) {
-    const u32 channel = block_x();
-    double sums[2];
-    reduce_partials(p.sums, p.parts, p.channels, channel, sums);
-    if (thread_index() != 0) return;
-    const Moments m = moments(sums, load(p.x, p.type, channel), p.size);
-    p.saved[channel] = m.mean;
-    p.saved[p.channels + channel] = m.variance;
-    p.inv_stds[channel] = inv_std_of(m.variance, p.eps);
+    SHARED double block_sums[16][THREADS];
+    if (p.columns.shape.channels % 8 == 0 && p.columns.type == TYPE_F16) {
+        compute_moments<8, true>(p, block_sums);
+    } else if (p.columns.shape.channels % 8 == 0) {
+        compute_moments<8, false>(p, block_sums);
+    } else {
+        compute_moments<1, false>(p, block_sums);
+    }
 }
 
 struct InvStdParams {

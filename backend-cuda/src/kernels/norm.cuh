@@ -44,14 +44,16 @@ struct ColumnsParams {
     const float* inv_stds;
     // Two sums for each part of the pixels and each channel: [parts, 2, channels].
     double* sums;
+    // Numbers of blocks that are done: for each tile of channels those of the groups of parts, then of the groups. They are
+    // 0 between launches.
+    u32* done;
     u32 type, dy_type;
     NormLayout shape;
-    // Number of pixels that a block sums for each of its channels.
-    u32 pixels_per_part;
+    // Number of parts of the pixels, and of pixels that a block sums for each of its channels.
+    u32 parts, pixels_per_part;
     // Number of threads that sum one column of channels, a power of two.
     u32 lanes;
     float eps;
-    u32 unused;
 };
 
 // Sums two terms of every element by channel, for a tile of neighbouring columns of N channels and a part of the pixels. A
@@ -100,14 +102,82 @@ DEVICE void sum_columns(const ColumnsParams& p, u32 tile, u32 part, double (*blo
     }
 }
 
-// Adds the sums of a channel over all parts. A block calls it.
-DEVICE void reduce_partials(const double* partials, u32 parts, u32 channels, u32 channel, double (&sums)[2]) {
-    sums[0] = sums[1] = 0;
-    for (u32 pixels_per_part = thread_index(); pixels_per_part < parts; pixels_per_part += THREADS) {
-        sums[0] += partials[(u64)pixels_per_part * 2 * channels + channel];
-        sums[1] += partials[((u64)pixels_per_part * 2 + 1) * channels + channel];
+// Number of parts whose sums one block adds, which is also the number of loads that a thread has in flight.
+#define PARTS_PER_GROUP 16
+
+// Returns whether this block is the last of `blocks` to call this with a counter, which is 0 again afterwards. All threads of
+// a block call it. The last block sees what the others have written before.
+DEVICE bool is_last_block(u32* done, u32 blocks) {
+    SHARED u32 last;
+    fence();
+    barrier();
+    if (thread_index() == 0) {
+        last = atomic_add(done, 1u) == blocks - 1;
+        if (last != 0) *done = 0;
     }
-    block_reduce(sums);
+    barrier();
+    if (last == 0) return false;
+    fence();
+    return true;
+}
+
+// Adds sums that other blocks have written, `step` apart, in their order.
+DEVICE double add_in_order(const double* sums, u32 count, u64 step) {
+    const volatile double* const written = sums;
+    double sum = 0;
+    for (u32 first = 0; first < count; first += PARTS_PER_GROUP) {
+        double read[PARTS_PER_GROUP];
+#pragma unroll
+        for (u32 i = 0; i < PARTS_PER_GROUP; i++) {
+            if (first + i < count) read[i] = written[(first + i) * step];
+        }
+#pragma unroll
+        for (u32 i = 0; i < PARTS_PER_GROUP; i++) {
+            if (first + i < count) sum += read[i];
+        }
+    }
+    return sum;
+}
+
+// Totals of a tile's channels in the block that has added them; in other blocks there are none.
+struct Totals {
+    // First channel of the tile, and number of channels that a tile has room for and that there are.
+    u32 first_channel, tile_channels, channels;
+    // [2, tile_channels] in shared memory.
+    const double* sums;
+    DEVICE_MEMBER double sum(u32 which, u32 channel_in_tile) const { return sums[which * tile_channels + channel_in_tile]; }
+};
+
+// Adds the sums of all parts for the channels of a tile. The last block of each group of parts adds those of the group, and
+// the last of these adds those of all groups: so a thread waits for memory only a few times. The order of the sums does not
+// depend on that of the blocks. All blocks of the tile call it, and one gets the totals, in `block_sums`.
+template <int N>
+DEVICE Totals reduce_parts(const ColumnsParams& p, u32 tile, u32 part, double (*block_sums)[THREADS]) {
+    const u32 channels = p.shape.channels, tile_channels = THREADS / p.lanes * N, first_channel = tile * tile_channels;
+    const u32 group = part / PARTS_PER_GROUP, first_part = group * PARTS_PER_GROUP;
+    const u32 groups = (p.parts + PARTS_PER_GROUP - 1) / PARTS_PER_GROUP;
+    const u32 parts = p.parts - first_part < PARTS_PER_GROUP ? p.parts - first_part : PARTS_PER_GROUP;
+    u32* const done = p.done + tile * (groups + 1);
+    const u64 part_sums = 2 * (u64)channels;
+    Totals totals = {first_channel, tile_channels, 0, block_sums[0]};
+    if (!is_last_block(done + group, parts)) return totals;
+    // The sums of a group replace those of its first part.
+    for (u32 i = thread_index(); i < 2 * tile_channels; i += THREADS) {
+        const u32 channel = first_channel + i % tile_channels;
+        if (channel >= channels) continue;
+        double* const sums = p.sums + first_part * part_sums + i / tile_channels * channels + channel;
+        *sums = add_in_order(sums, parts, part_sums);
+    }
+    if (!is_last_block(done + groups, groups)) return totals;
+    for (u32 i = thread_index(); i < 2 * tile_channels; i += THREADS) {
+        const u32 channel = first_channel + i % tile_channels;
+        if (channel >= channels) continue;
+        const double* const sums = p.sums + i / tile_channels * channels + channel;
+        block_sums[0][i] = add_in_order(sums, groups, PARTS_PER_GROUP * part_sums);
+    }
+    barrier();
+    totals.channels = channels - first_channel < tile_channels ? channels - first_channel : tile_channels;
+    return totals;
 }
 
 // Stores elementwise results as `store_elementwise` does, for f16 tensors whose number of channels is a multiple of

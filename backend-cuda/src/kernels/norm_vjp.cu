@@ -58,42 +58,56 @@ struct RowGradientMoments {
     }
 };
 
-KERNEL(norm_vjp_columns, ColumnsParams) {
-    SHARED double block_sums[16][THREADS];
-    if (p.shape.groups != 0) {
-        sum_columns<1, GradientMoments<1, true, false>>(p, block_x(), block_y(), block_sums);
-    } else if (p.shape.channels % 8 == 0 && p.type == TYPE_F16 && p.dy_type == TYPE_F16) {
-        sum_columns<8, GradientMoments<8, false, true>>(p, block_x(), block_y(), block_sums);
-    } else if (p.shape.channels % 8 == 0) {
-        sum_columns<8, GradientMoments<8, false, false>>(p, block_x(), block_y(), block_sums);
-    } else {
-        sum_columns<1, GradientMoments<1, false, false>>(p, block_x(), block_y(), block_sums);
-    }
-}
-
 struct TotalsParams {
-    const double* sums;
+    // Gradients of scale and shift, if they are to be stored.
+    Store scale_gradient, shift_gradient;
+    ColumnsParams columns;
     const float* scale;
-    // Output: Σ dy and Σ dy · x̂ of each channel.
-    float* totals[2];
     // Output: means of u and of u · x̂.
     float* means[2];
-    u32 parts, channels;
     float size;
-    u32 unused;
+    u32 stores_affine;
 };
 
-// Adds the partial sums of a channel. One block for each.
-KERNEL(norm_vjp_totals, TotalsParams) {
-    const u32 channel = block_x();
-    double sums[2];
-    reduce_partials(p.sums, p.parts, p.channels, channel, sums);
-    if (thread_index() != 0) return;
-    const double scale = p.scale == 0 ? 1.0 : (double)p.scale[channel];
+// Stores one of the sums of each channel of a tile. One block of each tile calls it.
+DEVICE void store_totals(const Store& s, const Totals& totals, u32 which) {
+    Epilogue e = begin_epilogue(s);
+    StatsAccumulator stats = {};
+    for (u32 i = thread_index(); i < totals.channels; i += THREADS) store_scalar(s, e, stats, totals.first_channel + i, (float)totals.sum(which, i));
+    end_epilogue(s, e, stats, StoringBlocks{blocks_x(), block_x()});
+}
+
+// Sums the terms of a tile of channels. The block that adds those of all parts computes the channels' means, and stores
+// the gradients of scale and shift.
+template <int N, class Terms>
+DEVICE void compute_totals(const TotalsParams& p, double (*block_sums)[THREADS]) {
+    sum_columns<N, Terms>(p.columns, block_x(), block_y(), block_sums);
+    const Totals totals = reduce_parts<N>(p.columns, block_x(), block_y(), block_sums);
+    if (totals.channels == 0) return;
+    for (u32 i = thread_index(); i < totals.channels; i += THREADS) {
+        const u32 channel = totals.first_channel + i;
+        const double scale = p.scale == 0 ? 1.0 : (double)p.scale[channel];
 #pragma unroll
-    for (u32 i = 0; i < 2; i++) {
-        p.totals[i][channel] = (float)sums[i];
-        p.means[i][channel] = (float)(sums[i] * scale / p.size);
+        for (u32 which = 0; which < 2; which++) p.means[which][channel] = (float)(totals.sum(which, i) * scale / p.size);
+    }
+    if (!p.stores_affine) return;
+    store_totals(p.scale_gradient, totals, 1);
+    // Both stores use the block's shared row.
+    barrier();
+    store_totals(p.shift_gradient, totals, 0);
+}
+
+KERNEL(norm_vjp_totals, TotalsParams) {
+    SHARED double block_sums[16][THREADS];
+    const ColumnsParams& columns = p.columns;
+    if (columns.shape.groups != 0) {
+        compute_totals<1, GradientMoments<1, true, false>>(p, block_sums);
+    } else if (columns.shape.channels % 8 == 0 && columns.type == TYPE_F16 && columns.dy_type == TYPE_F16) {
+        compute_totals<8, GradientMoments<8, false, true>>(p, block_sums);
+    } else if (columns.shape.channels % 8 == 0) {
+        compute_totals<8, GradientMoments<8, false, false>>(p, block_sums);
+    } else {
+        compute_totals<1, GradientMoments<1, false, false>>(p, block_sums);
     }
 }
 

@@ -20,8 +20,13 @@ struct Store {
     u32 unused;
 };
 
-DEVICE u32 block_number() { return (block_z() * blocks_y() + block_y()) * blocks_x() + block_x(); }
-DEVICE u32 block_total() { return blocks_x() * blocks_y() * blocks_z(); }
+// Blocks of a launch that store results: how many, and the number of this one among them.
+struct StoringBlocks {
+    u32 total, number;
+};
+DEVICE StoringBlocks all_blocks() {
+    return StoringBlocks{blocks_x() * blocks_y() * blocks_z(), (block_z() * blocks_y() + block_y()) * blocks_x() + block_x()};
+}
 
 // Loads of elements of any type as f32.
 
@@ -268,8 +273,8 @@ DEVICE void accumulate_pair(u32* pair, double more) {
     pair[1] = float_as_bits(finite ? (float)(total - (double)large) : 0.0f);
 }
 
-// Adds the statistics of a block's threads to the statistics row. All threads of a block call it.
-DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulator& stats) {
+// Adds the statistics of a block's threads to the statistics row. All threads of a block call it, in all blocks that store.
+DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulator& stats, const StoringBlocks& blocks = all_blocks()) {
     if (e.detail == 0) return;
     Row& row = *e.row;
     const u32 t = thread_index();
@@ -315,11 +320,11 @@ DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulat
     if (t < 4) {
         double sum = 0;
         for (u32 w = 0; w < thread_count() / 32; w++) sum += row.sums[w][t];
-        s.sums[4 * (u64)block_number() + t] = sum;
+        s.sums[4 * (u64)blocks.number + t] = sum;
         fence();
     }
     barrier();
-    if (t == 0) row.last = atomic_add(s.done, 1u) == block_total() - 1;
+    if (t == 0) row.last = atomic_add(s.done, 1u) == blocks.total - 1;
     barrier();
     if (row.last == 0) return;
     fence();
@@ -327,7 +332,7 @@ DEVICE void end_epilogue(const Store& s, const Epilogue& e, const StatsAccumulat
     if (t < 32) {
         double sum = 0;
         volatile double* block_sums = s.sums;
-        for (u64 i = t / 4; i < block_total(); i += 8) sum += block_sums[4 * i + t % 4];
+        for (u64 i = t / 4; i < blocks.total; i += 8) sum += block_sums[4 * i + t % 4];
         for (u32 mask = 16; mask >= 4; mask >>= 1) sum += shuffle_xor(sum, mask);
         if (t < 4) accumulate_pair(words + ROW_SUMS + 2 * t, sum);
         if (t == 0) *s.done = 0;
