@@ -206,13 +206,27 @@ pub static ROWS_RANK: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_rank"
 /// Kernel that adds rows to those of a table that indices select (embedding gradient).
 pub static ROWS_SCATTER: Kernel = Kernel { module: &ROWS_MODULE, entry: "rows_scatter" };
 
-const POOL_MODULE: Module = Module::new("pool", &[STORE, ELEMENTWISE, file!("pool.cu")]);
+const POOL_FILE: File = file!("pool.cuh");
+const POOL_MODULE: Module = Module::new("pool", &[STORE, ELEMENTWISE, POOL_FILE, file!("pool.cu")]);
 /// Kernel of pooling: the maximum or the mean of each window.
 pub static POOL: Kernel = Kernel { module: &POOL_MODULE, entry: "pool" };
 /// Kernel that scatters the gradients of pooling windows to the pixels of an image.
 pub static UNPOOL_SCATTER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_scatter" };
 /// Kernel that gathers from each pooling window the element that the maximum was at.
 pub static UNPOOL_GATHER: Kernel = Kernel { module: &POOL_MODULE, entry: "unpool_gather" };
+
+const POOL_UNROLLED_MODULE: Module =
+    Module::new("pool_unrolled", &[STORE, ELEMENTWISE, POOL_FILE, file!("pool_unrolled.cu")]);
+/// Kernel of pooling in windows of 2 × 2 with stride 2.
+pub static POOL_2X2: Kernel = Kernel { module: &POOL_UNROLLED_MODULE, entry: "pool_2x2" };
+/// Kernel of pooling in windows of 3 × 3 with stride 2.
+pub static POOL_3X3: Kernel = Kernel { module: &POOL_UNROLLED_MODULE, entry: "pool_3x3" };
+/// Kernel of [`UNPOOL_GATHER`] for windows of 2 × 2 with stride 2.
+pub static UNPOOL_GATHER_2X2: Kernel = Kernel { module: &POOL_UNROLLED_MODULE, entry: "unpool_gather_2x2" };
+/// Kernel of [`UNPOOL_SCATTER`] for windows of 2 × 2 with stride 2.
+pub static UNPOOL_SCATTER_2X2: Kernel = Kernel { module: &POOL_UNROLLED_MODULE, entry: "unpool_scatter_2x2" };
+/// Kernel of [`UNPOOL_SCATTER`] for windows of 3 × 3 with stride 2.
+pub static UNPOOL_SCATTER_3X3: Kernel = Kernel { module: &POOL_UNROLLED_MODULE, entry: "unpool_scatter_3x3" };
 
 const ROI_ALIGN_MODULE: Module = Module::new("roi_align", &[STORE, ELEMENTWISE, file!("roi_align.cu")]);
 /// Kernel of `RoIAlign`: boxes of images, resampled to one size.
@@ -371,6 +385,11 @@ static STANDALONE: &[&Kernel] = &[
     &POOL,
     &UNPOOL_SCATTER,
     &UNPOOL_GATHER,
+    &POOL_2X2,
+    &POOL_3X3,
+    &UNPOOL_GATHER_2X2,
+    &UNPOOL_SCATTER_2X2,
+    &UNPOOL_SCATTER_3X3,
     &ROI_ALIGN,
     &ROI_ALIGN_VJP,
     &ROI_POOL,

@@ -8,7 +8,7 @@ use crate::{
 };
 use bytemuck::{Pod, Zeroable};
 use gradscale_core::{
-    backend::{DType, Store},
+    backend::{Buffer, DType, Store},
     ops::{GatherScatter, Pool, PoolOp},
 };
 
@@ -29,9 +29,22 @@ struct PoolParams {
     max: u32,
 }
 
+/// Selects among the kernels for windows of 2 × 2, of 3 × 3, and of any size. The first two need halves whose channels come
+/// in eights, and a stride of 2; the first has no padding.
+fn select_kernel([two, three, any]: [&'static Kernel; 3], p: &Pool, x: &Memory) -> &'static Kernel {
+    let [_, _, _, channels] = p.x();
+    let is_in_eights = x.dtype() == DType::F16 && channels.is_multiple_of(8) && p.strides() == [2, 2];
+    match (is_in_eights, p.window(), p.padding()) {
+        (true, [2, 2], [0, 0]) => two,
+        (true, [3, 3], _) => three,
+        _ => any,
+    }
+}
+
 impl Cuda {
     pub(crate) fn run_pool(&self, p: &Pool, x: &Memory, at: Option<&Memory>, y: &Store<'_, Self>) -> Result<(), Error> {
-        self.windows(&kernels::POOL, p, [p.x(), p.y()], x, at, y)
+        let kernel = select_kernel([&kernels::POOL_2X2, &kernels::POOL_3X3, &kernels::POOL], p, x);
+        self.windows(kernel, p, [p.x(), p.y()], x, at, y)
     }
 
     pub(crate) fn run_unpool(
@@ -39,8 +52,14 @@ impl Cuda {
     ) -> Result<(), Error> {
         assert!(p.op() == PoolOp::Average || at.is_some(), "unpooling needs offsets");
         match (way, p.op()) {
-            (GatherScatter::Scatter, _) => self.windows(&kernels::UNPOOL_SCATTER, p, [p.y(), p.x()], x, at, y),
-            (GatherScatter::Gather, PoolOp::Max) => self.windows(&kernels::UNPOOL_GATHER, p, [p.x(), p.y()], x, at, y),
+            (GatherScatter::Scatter, _) => {
+                let kernels = [&kernels::UNPOOL_SCATTER_2X2, &kernels::UNPOOL_SCATTER_3X3, &kernels::UNPOOL_SCATTER];
+                self.windows(select_kernel(kernels, p, x), p, [p.y(), p.x()], x, at, y)
+            }
+            (GatherScatter::Gather, PoolOp::Max) => {
+                let kernels = [&kernels::UNPOOL_GATHER_2X2, &kernels::UNPOOL_GATHER, &kernels::UNPOOL_GATHER];
+                self.windows(select_kernel(kernels, p, x), p, [p.x(), p.y()], x, at, y)
+            }
             (GatherScatter::Gather, PoolOp::Average) => self.run_pool(p, x, None, y),
         }
     }

@@ -34,7 +34,7 @@ pub(super) struct Shape {
     ceil: bool,
 }
 
-pub(super) const SHAPES: [Shape; 15] = [
+pub(super) const SHAPES: [Shape; 18] = [
     shape([2, 8, 6, 4], [2, 2], [2, 2], [0, 0], false),
     shape([2, 7, 5, 3], [2, 2], [2, 2], [0, 0], true),
     shape([1, 7, 5, 3], [2, 2], [2, 2], [0, 0], false),
@@ -51,6 +51,10 @@ pub(super) const SHAPES: [Shape; 15] = [
     // Channels that come in eights.
     shape([2, 7, 9, 16], [2, 2], [2, 2], [0, 0], true),
     shape([1, 8, 7, 8], [3, 3], [2, 2], [1, 1], false),
+    // The same with several results for each thread, and with pixels in no window.
+    shape([3, 31, 27, 40], [2, 2], [2, 2], [0, 0], false),
+    shape([2, 26, 27, 40], [3, 3], [2, 2], [1, 1], false),
+    shape([1, 14, 13, 16], [3, 3], [2, 2], [0, 0], true),
     shape([0, 4, 4, 3], [2, 2], [2, 2], [0, 0], false),
     shape([2, 4, 4, 0], [2, 2], [2, 2], [0, 0], false),
 ];
