@@ -34,7 +34,7 @@ pub(super) struct Shape {
     ceil: bool,
 }
 
-pub(super) const SHAPES: [Shape; 18] = [
+pub(super) const SHAPES: [Shape; 20] = [
     shape([2, 8, 6, 4], [2, 2], [2, 2], [0, 0], false),
     shape([2, 7, 5, 3], [2, 2], [2, 2], [0, 0], true),
     shape([1, 7, 5, 3], [2, 2], [2, 2], [0, 0], false),
@@ -55,6 +55,9 @@ pub(super) const SHAPES: [Shape; 18] = [
     shape([3, 31, 27, 40], [2, 2], [2, 2], [0, 0], false),
     shape([2, 26, 27, 40], [3, 3], [2, 2], [1, 1], false),
     shape([1, 14, 13, 16], [3, 3], [2, 2], [0, 0], true),
+    // Windows of the same sizes, with another stride or padding.
+    shape([1, 9, 8, 16], [3, 3], [1, 1], [1, 1], false),
+    shape([1, 8, 9, 8], [2, 2], [2, 2], [1, 1], false),
     shape([0, 4, 4, 3], [2, 2], [2, 2], [0, 0], false),
     shape([2, 4, 4, 0], [2, 2], [2, 2], [0, 0], false),
 ];
