@@ -31,8 +31,9 @@ use gradscale_core::{
     ops::{Conv2d, Gemm, Pass},
 };
 
-/// Share of a device's memory that the parts of a product that cannot be divided may take.
-const MEMORY_PER_PARTS_BYTE: u64 = 16;
+/// Bytes of a device's memory for each byte that the parts of a product that cannot be divided may take: at most 1.6 %, for
+/// example 1.3 of 80 GB.
+const MEMORY_PER_PARTS_BYTE: u64 = 64;
 /// Elements of a vector that a thread splits at a time.
 const VEC8: u64 = 8;
 /// Threads of a block of `split_bf16.cu`.

@@ -61,7 +61,7 @@ fn products_in_f32() {
     f32_products::check_wide_integers(&device);
     let simt = simt.without_f32_tensor_cores();
     f32_products::check_special_values(&device, &simt);
-    f32_products::check_errors(&device, &simt, &[256, 4096]);
+    f32_products::check_errors(&device, &simt, |_| true);
     assert!(device.self_test_results().values().all(Result::is_ok), "{:?}", device.self_test_results());
 }
 

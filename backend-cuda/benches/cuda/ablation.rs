@@ -33,8 +33,9 @@ struct Variant {
 }
 
 const EXPECT_BYTES: &str = "mbarrier_arrive_expect_tx(full + 8 * stage, STAGE_ELEMENTS * 2);";
-const LOAD_A: &str = "load_a_tile(a, p, position, full + 8 * stage);";
-const LOAD_B: &str = "load_b_tile(a + A_STAGE_ELEMENTS, p, position, rank, full + 8 * stage);";
+const LOAD_A: &str = "load_a_tile(a + part * A_TILE_ELEMENTS, p, part, position, full + 8 * stage);";
+const LOAD_B: &str =
+    "load_b_tile(a + A_STAGE_ELEMENTS + part * B_TILE_ELEMENTS, p, part, position, rank, full + 8 * stage);";
 const IM2COL_VARIANTS: [Variant; 3] = [
     Variant {
         name: "multiply only",
@@ -49,7 +50,11 @@ const IM2COL_VARIANTS: [Variant; 3] = [
                 "const bool has_weights = tile == first && k_tile < STAGES; mbarrier_arrive_expect_tx(full + 8 * \
                  stage, (has_weights ? STAGE_ELEMENTS : A_STAGE_ELEMENTS) * 2);",
             ),
-            (LOAD_B, "if (has_weights) load_b_tile(a + A_STAGE_ELEMENTS, p, position, rank, full + 8 * stage);"),
+            (
+                LOAD_B,
+                "if (has_weights) load_b_tile(a + A_STAGE_ELEMENTS + part * B_TILE_ELEMENTS, p, part, position, rank, full \
+                 + 8 * stage);",
+            ),
         ],
     },
 ];

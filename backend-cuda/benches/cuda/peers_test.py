@@ -2,7 +2,7 @@
 """Tests the bench's PyTorch side on the CPU: unpooling in channels last has PyTorch's results, small networks have the
 engine's parameters and train, and losses are those that they replace.
 
-The last line starts with PASSED, FAILED (exit status 1) or SKIPPED. Without torchvision the three networks for pictures
+The last line starts with PASSED, FAILED (exit status 1) or SKIPPED. Without torchvision the four networks for pictures
 are skipped.
 """
 import importlib.util
@@ -25,7 +25,7 @@ import torch.nn.functional as F  # noqa: E402
 import networks  # noqa: E402
 import peers  # noqa: E402
 
-PICTURES = ["resnet-50", "vgg-16", "ssd-300"]
+PICTURES = ["resnet-50", "vgg-16", "inception-v3", "ssd-300"]
 HERE = [name for name in networks.NETWORKS if name not in PICTURES or importlib.util.find_spec("torchvision")]
 
 
